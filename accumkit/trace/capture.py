@@ -1,0 +1,109 @@
+"""A forward call caught so that it can be run again, with the batch and the epoch it belongs to."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import nn
+
+from accumkit.objective import Objective, examples_in, tensors_in
+from accumkit.trace.fetched import Fetches
+from accumkit.trace.record import Trace
+from accumkit.trace.replay import Piece, detached, mark, rng_states
+
+SHOW_BATCHES = (
+    "forward's arguments stand in for the batch where no loader was seen: iterate over a DataLoader, or over "
+    "trace.batches(...), to show the targets too"
+)
+
+
+class Capture:
+    """Turns forward calls into pieces."""
+
+    def __init__(self, model: nn.Module, objective: Objective | None, trace: Trace) -> None:
+        self.model, self.objective, self.trace = model, objective, trace
+        self.device = next(p for p in model.parameters() if p.requires_grad).device
+        self.buffers = list(model.buffers())
+        self.fetches = Fetches(2 * trace.accumulation_steps + 64)
+        self.epochs: dict[int, int] = {}  # from a loader's pass to the trace's epoch
+        self.epoch = -1
+        self.copying = objective is not None  # inputs, until a window has shown that their memory is left alone
+
+    def evaluated(self, args: tuple, kwargs: dict) -> None:
+        """Forget the batch of a forward without gradients: it will not be trained on."""
+        given = tensors_in((args, kwargs))
+        entry = self.fetches.match(given, examples_in(given) if given else None)
+        if entry is not None:
+            self.fetches.queue.remove(entry)
+
+    def piece(self, args: tuple, kwargs: dict) -> Piece:
+        """Catch a forward call that a backward may follow."""
+        given = tensors_in((args, kwargs))
+        examples = examples_in(given) if given else 0
+        entry = self.fetches.match(given, examples)
+        again = entry is None and self.model.training and self.fetches.restarted(given)
+        if entry is not None:
+            entry.used = True
+        training, number = self.model.training, entry.epoch if entry is not None else -1
+        if self.objective is None:
+            return Piece((), (), {}, 0, examples, training, {}, [], [], number=number, again=again)
+        batch = entry.batch if entry is not None else (kwargs or args)
+        piece = Piece(
+            batch=detached(batch, self.copying),
+            args=detached(args, self.copying),
+            kwargs=detached(kwargs, self.copying),
+            count=self._count(batch),
+            examples=examples,
+            training=training,
+            autocast=_autocast(self.device.type),
+            rng=rng_states(self.device),
+            buffers=[b.detach().clone() for b in self.buffers],
+            number=number,
+            again=again,
+            originals=tensors_in((args, kwargs, batch)) if self.copying else [],
+        )
+        piece.marks = mark(piece.tensors)
+        return piece
+
+    def epoch_of(self, pieces: list[Piece]) -> int:
+        """Return the epoch of a micro-batch whose backward has run; an evaluation's passes make no epoch."""
+        if pieces and pieces[0].number >= 0:
+            self.epoch = self.epochs.setdefault(pieces[0].number, len(self.epochs))
+        elif any(piece.again for piece in pieces):
+            self.epoch += 1
+        self.epoch = max(self.epoch, 0)
+        return self.epoch
+
+    def _count(self, batch: Any) -> float:
+        try:
+            with torch.no_grad():
+                count = float(self.objective.count(batch))
+        except Exception as error:  # the reader's function, on whatever the loop fed
+            self.reason(
+                f"the objective's count raised {type(error).__name__} ({error}) for a batch of type "
+                f"{type(batch).__name__}; {SHOW_BATCHES}"
+            )
+            return float("nan")
+        return int(count) if count.is_integer() else count
+
+    def finish(self, piece: Piece) -> None:
+        """Note, after its forward, whether it drew random numbers."""
+        now = rng_states(self.device)
+        piece.drew = any(not torch.equal(a, b) for a, b in zip(piece.rng, now, strict=True))
+
+    def close(self, pieces: list[Piece]) -> None:
+        """Forget a window's batches; go on with copies of inputs only where their memory is written again."""
+        self.fetches.close_window()
+        caught = [p for p in pieces if p.originals]
+        if caught:
+            self.copying = any(mark(p.originals) != p.marks for p in caught)
+
+    def reason(self, sentence: str) -> None:
+        """Note once why something could not be seen."""
+        if sentence not in self.trace.reasons:
+            self.trace.reasons.append(sentence)
+
+
+def _autocast(device: str) -> dict[str, torch.dtype]:
+    return {k: torch.get_autocast_dtype(k) for k in {"cpu", device} if torch.is_autocast_enabled(k)}

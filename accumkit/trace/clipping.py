@@ -1,0 +1,63 @@
+"""Clipping written by hand: told from dividing the gradients by looking at a whole run."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from math import isfinite
+
+from accumkit.trace.record import Update
+
+NEAR = 1e-4  # relative; gradient norms of clipped updates agree to rounding
+
+
+def tell_hand_clipping(updates: list[Update]) -> list[Update]:
+    """Return the updates with clipping by hand taken out of their shares.
+
+    After the last backward a loop may divide ``.grad`` by the count, clip it by hand, or both: at one step they look
+    alike. Over a run they do not. Where every example of an update weighs the same f < 1, where all such updates
+    end at one gradient norm, and where every other update weighs 1 and stays below that norm, f is a clip.
+    """
+    common = [_common_weight(update) for update in updates]
+    clipped = [i for i, f in enumerate(common) if f is not None and f < 1 - 1e-3]
+    fair = [i for i, f in enumerate(common) if f is not None and abs(f - 1) <= 1e-3]
+    known = sum(f is not None for f in common)
+    if not clipped or len(clipped) + len(fair) < known:
+        return updates
+    norms = [updates[i].grad_norm for i in clipped]
+    limit = max(norms)
+    if min(norms) < limit * (1 - NEAR) or any(updates[i].grad_norm > limit * (1 + NEAR) for i in fair):
+        return updates
+    factors = [common[i] for i in clipped]
+    if len(clipped) == 1:  # one update alone could also be divided by a wrong count
+        steps = updates[clipped[0]].accumulated
+        ratios = [j / n for n in range(1, 2 * steps + 2) for j in range(1, n)]
+        if len(fair) < 2 or any(abs(factors[0] - ratio) < 1e-3 for ratio in ratios):
+            return updates
+    elif max(factors) - min(factors) < 1e-3:
+        return updates  # one constant is a division
+    told = list(updates)
+    for i in clipped:
+        told[i] = _unclipped(updates[i], common[i])
+    return told
+
+
+def _common_weight(update: Update) -> float | None:
+    """Return what every example of an update weighs, where that is one number and nothing else happened."""
+    weights = [m.weight for m in update.micro_batches if m.fate == "kept" and m.count]
+    plain = update.clip_factor is None and not update.carried and len(weights) == update.accumulated
+    if not plain or not weights or None in weights or not all(map(isfinite, weights)) or max(weights) <= 0:
+        return None
+    return weights[0] if max(weights) - min(weights) <= 1e-3 * max(weights) else None
+
+
+def _unclipped(update: Update, factor: float) -> Update:
+    ratio = update.gradient_ratio / factor
+    length = ratio / update.cosine  # |G| / |R|
+    return replace(
+        update,
+        micro_batches=tuple(replace(m, share=m.share / factor) for m in update.micro_batches),
+        gradient_ratio=ratio,
+        relative_error=max(0.0, length**2 - 2 * ratio + 1) ** 0.5,
+        grad_norm=update.grad_norm / factor,
+        clip_factor=factor,
+    )

@@ -1,0 +1,223 @@
+"""A window while it is accumulated, and its measurement at the step."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from math import isfinite, prod
+
+import torch
+from torch import Tensor
+
+from accumkit.trace.gradients import Columns
+from accumkit.trace.record import MicroBatch
+from accumkit.trace.replay import Piece, Twin, mark
+from accumkit.trace.shares import FIT_RESIDUAL, by_fit, by_projection, compare, settle
+
+COUPLED = {torch.float64: 1e-6, torch.float32: 1e-4}  # joined against separate gradients; below, it is rounding
+
+
+@dataclass(slots=True)
+class Held:
+    """A micro-batch whose gradient waits for a step."""
+
+    index: int
+    epoch: int
+    location: str | None
+    pieces: list[Piece]
+    increment: Tensor | None = None  # what its backward added to .grad, shape (columns,)
+    factor: float = 1.0  # what has become of it since; 0 when it was cleared
+    leaked: bool = False
+
+    @property
+    def examples(self) -> int:
+        return sum(piece.examples for piece in self.pieces)
+
+    @property
+    def count(self) -> float:
+        return sum(piece.count for piece in self.pieces)
+
+    def record(self, share: float | None, window_count: float | None, lost: bool = False) -> MicroBatch:
+        """Return the plain numbers about it."""
+        gone = lost or self.factor == 0.0
+        return MicroBatch(
+            index=self.index,
+            epoch=self.epoch,
+            examples=self.examples,
+            count=None if window_count is None else self.count,
+            share=0.0 if gone else share,
+            fair_share=self.count / window_count if window_count else None,
+            fate="lost" if lost else "erased" if gone else "leaked" if self.leaked else "kept",
+            location=self.location,
+        )
+
+
+@dataclass(slots=True)
+class Open:
+    """The window that is being accumulated."""
+
+    held: list[Held] = field(default_factory=list)
+    accumulated: Tensor | None = None  # .grad after the last backward, shape (columns,)
+    carried: Tensor | None = None  # .grad left over from an earlier update, at the window's first backward
+    carried_factor: float = 1.0
+    unscaled: list[float] = field(default_factory=list)  # factors applied since the last backward
+    clipped: list[float] = field(default_factory=list)
+    max_norm: float | None = None
+    versions: list[int] | None = None  # of the parameters at the first forward
+
+    def multiply(self, factor: float) -> None:
+        """Note that ``.grad`` as a whole was multiplied; 0: it was cleared."""
+        for held in self.held:
+            held.factor *= factor
+        self.carried_factor *= factor
+        self.unscaled.clear()
+        self.clipped.clear()
+
+
+@dataclass(slots=True)
+class Measured:
+    """An update's numbers; ``shares`` has an entry for each held micro-batch."""
+
+    shares: list[float | None]
+    count: float | None
+    why: str | None = None
+    gradient_ratio: float | None = None
+    cosine: float | None = None
+    relative_error: float | None = None
+    unexplained: float | None = None
+    auxiliary: float | None = None
+    grad_norm: float | None = None
+    clip_factor: float | None = None
+    expected_clip_factor: float | None = None
+    floor: float | None = None
+    coupled: bool = False  # joined and separate gradients differ: examples act on each other
+
+
+def unmeasured(window: Open, count: float | None, why: str | None) -> Measured:
+    """Return a window's numbers where its shares cannot be had, with the reason."""
+    clip = prod(window.clipped) if window.clipped else None
+    return Measured([None] * len(window.held), count, why=why, clip_factor=clip)
+
+
+def why_not(window: Open, versions: list[int]) -> str | None:
+    """Return why a window cannot be replayed, or None."""
+    if any(not held.pieces for held in window.held):
+        return "a backward call came without a forward call of the watched model before it"
+    if window.versions != versions:
+        return "the parameters changed inside the window, so its micro-batches had different models"
+    if not all(isfinite(held.count) for held in window.held):
+        return "the objective's count is not a finite number"
+    if any(piece.marks != mark(piece.tensors) for held in window.held for piece in held.pieces):
+        return (
+            "the memory of a micro-batch's inputs was written again before the step (a loader that reuses one "
+            "buffer, or preprocessing in place); later windows are watched on copies"
+        )
+    if not torch.isfinite(window.accumulated).all():
+        return "the gradient is not finite"
+    return None
+
+
+@dataclass(slots=True)
+class Gauge:
+    """What measuring needs beside the window: the copies of the model, and which numbers to look at."""
+
+    columns: Columns
+    twin: Twin  # in the loop's own precision
+    wide: Callable[[], Twin]  # gives one in float64
+    kept: Tensor | None = None  # columns of the parameters that the optimizer holds; None for all
+    coupled: bool = False  # the model is known to mix the examples of a micro-batch (BatchNorm)
+    sample: bool = False  # measure rounding, in float64, on this window
+
+    def rows(self, tensor: Tensor) -> Tensor:
+        """Return a row, or rows, cut to the kept columns, in float64."""
+        return (tensor if self.kept is None else tensor[..., self.kept]).double()
+
+
+def measure(window: Open, at_step: Tensor, full_norm: float, gauge: Gauge) -> Measured:
+    """Measure a window at its step.
+
+    Parameters
+    ----------
+    at_step : Tensor of shape (columns,)
+        ``.grad`` as the optimizer is about to use it, a scaler's scale taken out.
+    full_norm : float
+        The norm of the whole of it, also where the columns are a sample.
+    """
+    own = [held for held in window.held if not held.leaked]
+    pieces = [piece for held in own for piece in held.pieces]
+    count = sum(held.count for held in own)
+    if not count:
+        return unmeasured(window, count, "the window has no valid unit")
+    gauge.twin.follow()
+    found = Measured([], count)
+    coefficients, reference = _coefficients(window, own, pieces, count, gauge, found)
+
+    raw = [c * held.factor for c, held in zip(coefficients, window.held, strict=True)]
+    clip = prod(window.clipped) if window.clipped else None
+    unscaled = prod(window.unscaled)
+    weights = torch.tensor([r * unscaled * count for r, h in zip(raw, window.held, strict=True) if r and h.count])
+    at_step = gauge.rows(at_step)
+    settled = settle(gauge.rows(window.accumulated), at_step, unscaled, clip, weights)
+    found.shares = [r * settled.factor * held.count for r, held in zip(raw, window.held, strict=True)]
+    found.unexplained = max(found.unexplained, settled.strange)
+    found.gradient_ratio, found.cosine, found.relative_error = compare(settled.made, reference)
+    if found.auxiliary is not None:
+        found.auxiliary *= settled.factor
+    found.clip_factor = settled.clip_factor
+    norm = at_step.norm().item()
+    found.grad_norm = settled.made.norm().item() * (full_norm / norm if norm else 1.0)
+    if window.max_norm is not None:
+        found.expected_clip_factor = min(1.0, window.max_norm / (found.grad_norm + 1e-6))
+    if gauge.sample:
+        exact = _whole(gauge.wide(), pieces, gauge)
+        found.floor = compare(reference, exact / count)[2]
+    return found
+
+
+def _coefficients(
+    window: Open, own: list[Held], pieces: list[Piece], count: float, gauge: Gauge, found: Measured
+) -> tuple[list[float], Tensor]:
+    """Return each held micro-batch's coefficient and the window's reference, shape (kept columns,)."""
+    twin, columns, rows = gauge.twin, gauge.columns, gauge.rows
+    increments = rows(torch.stack([held.increment for held in window.held]))
+    extra = rows(twin.per_update(columns)) if twin.objective.per_update else None
+    whole = None if any(piece.drew for piece in pieces) else twin.joined(pieces, columns)
+    reference = None if whole is None else rows(whole) / count
+    separable = not gauge.coupled and extra is None and len(own) == len(window.held)
+    if reference is not None and separable and len(own) * 10 <= reference.numel():
+        fit = by_fit(increments, reference)
+        if fit is not None and fit[1] <= FIT_RESIDUAL[columns.dtype]:
+            found.unexplained = fit[1]
+            return (1 / (fit[0] * count)).tolist(), reference
+
+    gradients = [rows(twin.gradients(held.pieces, columns)) for held in window.held]
+    parts = [by_projection(g, m, extra) for g, m in zip(increments, gradients, strict=True)]
+    largest = increments.norm(dim=1).max().item()
+    found.unexplained = max(rest for _, _, rest in parts) / largest if largest else 0.0
+    if extra is not None:
+        found.auxiliary = sum(d * held.factor for (_, d, _), held in zip(parts, window.held, strict=True))
+    separate = sum(m for m, held in zip(gradients, window.held, strict=True) if not held.leaked) / count
+    if reference is None:
+        reference = separate
+    elif not gauge.coupled:
+        found.coupled = _are_coupled(reference, separate, pieces, count, gauge)
+        reference = reference if found.coupled else separate  # joined rows round otherwise than the loop's own
+    if extra is not None:
+        reference = reference + extra
+    return [c for c, _, _ in parts], reference
+
+
+def _whole(twin: Twin, pieces: list[Piece], gauge: Gauge) -> Tensor:
+    """Return the gradient of a window's summed loss: of joined inputs, or of one piece after another."""
+    joined = twin.joined(pieces, gauge.columns)
+    return gauge.rows(twin.gradients(pieces, gauge.columns) if joined is None else joined)
+
+
+def _are_coupled(joined: Tensor, separate: Tensor, pieces: list[Piece], count: float, gauge: Gauge) -> bool:
+    """Say whether examples act on each other: the joined gradient is not the sum of the separate ones."""
+    apart = compare(separate, joined)[2]
+    if apart <= COUPLED[gauge.columns.dtype] or gauge.columns.dtype == torch.float64:
+        return apart > COUPLED[gauge.columns.dtype]
+    twin = gauge.wide()  # rounding may do it in float32, late in training
+    exact = twin.joined(pieces, gauge.columns)
+    return exact is None or compare(twin.gradients(pieces, gauge.columns), exact)[2] > COUPLED[torch.float32]

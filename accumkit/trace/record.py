@@ -1,0 +1,143 @@
+"""What a trace holds: plain numbers about every event, micro-batch and update."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from math import nan
+
+EVENT_KINDS = (
+    "batch", "forward", "evaluation", "backward", "zero_grad", "unscale", "clip", "step", "skipped step",
+    "scheduler step", "ema update", "state saved",
+)  # fmt: skip
+
+FATES = ("kept", "erased", "leaked", "lost")
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """One thing that happened while a loop was watched."""
+
+    kind: str  # one of EVENT_KINDS
+    micro_batch: int  # index of the micro-batch it belongs to: for "batch" and "forward" the one about to begin, for
+    # the rest the last whose backward has run; -1 before any
+    location: str | None  # the line that did it: "train.py:12", or "cell 5, line 3" in a notebook
+    value: float | None = None  # clip: the factor applied; unscale: the scale; backward: the loss; else None
+
+
+@dataclass(frozen=True, slots=True)
+class MicroBatch:
+    """One micro-batch, and the part it had in an update."""
+
+    index: int  # from 0, over the whole trace
+    epoch: int  # the pass over the data it came from, from 0
+    examples: int
+    count: float | None  # units: examples, tokens, class weights; None where no objective was given
+    share: float | None  # measured part in the update, of unscaled gradients before clipping; None: not measured
+    fair_share: float | None  # its count / the count of the window's own micro-batches
+    fate: str  # "kept"; "erased" (cleared before the step); "leaked" (from an earlier epoch); "lost" (no update)
+    location: str | None  # the line of its backward call
+
+    @property
+    def weight(self) -> float | None:
+        """What one example weighs: share / fair share, 1 is fair; nan for a micro-batch that counts nothing."""
+        if self.share is None or self.fair_share is None:
+            return None
+        return self.share / self.fair_share if self.fair_share else nan
+
+
+@dataclass(frozen=True, slots=True)
+class Update:
+    """One optimizer step, the window behind it, and how its gradient compares with the window's reference."""
+
+    index: int  # from 0
+    epoch: int
+    micro_batches: tuple[MicroBatch, ...]  # all whose backward came since the step before
+    count: float | None  # units in the window's own micro-batches (leaked ones left out)
+    gradient_ratio: float | None = None  # <G,R>/<R,R>: G what the loop made, R the window's reference
+    cosine: float | None = None
+    relative_error: float | None = None  # |G - R| / |R|
+    unexplained: float | None = None  # part of the loop's own increments that no multiple of the objective explains
+    auxiliary: float | None = None  # how often the objective's once-an-update term counted; 1 is right
+    carried: float = 0.0  # part of the gradient left over from earlier updates: |left over| / |gradient at the step|
+    grad_norm: float | None = None  # of the unscaled gradient before clipping
+    clip_factor: float | None = None  # what clipping multiplied the gradient by; None: no clipping seen
+    expected_clip_factor: float | None = None  # what it should have been for the max_norm it was called with
+    skipped: bool = False  # a scaler skipped the step
+    floor: float | None = None  # rounding: |R in the loop's precision - R in float64| / |R|, on a sample of windows
+    location: str | None = None  # the line of the step
+    why: str | None = None  # why its shares were not measured
+
+    @property
+    def examples(self) -> int:
+        """Examples in the window's own micro-batches."""
+        return sum(m.examples for m in self.micro_batches if m.fate != "leaked")
+
+    @property
+    def accumulated(self) -> int:
+        """Micro-batches in the window, whatever became of them."""
+        return len(self.micro_batches)
+
+
+@dataclass
+class Trace:
+    """Everything a watched loop did, in numbers.
+
+    ``updates`` and ``lost`` hold each micro-batch once: those in no update are in ``lost``.
+    """
+
+    accumulation_steps: int
+    tail: str = "step"
+    unit: str | None = None  # of the objective; None where none was given
+    precision: str = "float32"  # of the model's parameters
+    events: list[Event] = field(default_factory=list)
+    updates: list[Update] = field(default_factory=list)
+    lost: list[MicroBatch] = field(default_factory=list)
+    epoch_sizes: list[int] = field(default_factory=list)  # micro-batches in each pass over the data
+    fetched_sizes: list[int] = field(default_factory=list)  # batches fetched in each pass, trained on or not
+    loader_sizes: list[int] = field(default_factory=list)  # batches that its loader had, -1 where it did not say
+    coupled: list[str] = field(default_factory=list)  # layers that mix the examples of a micro-batch, by name
+    reasons: list[str] = field(default_factory=list)  # what could not be seen, each a sentence
+    fetch: Callable[[Iterable], Iterator] | None = field(default=None, repr=False)  # set while a watch is open
+
+    @property
+    def micro_batches(self) -> list[MicroBatch]:
+        """Every micro-batch in the order of its backward."""
+        return sorted([m for u in self.updates for m in u.micro_batches] + self.lost, key=lambda m: m.index)
+
+    def count_of(self, kind: str) -> int:
+        """How many events of a kind there were."""
+        return sum(event.kind == kind for event in self.events)
+
+    def batches(self, iterable: Iterable) -> Iterator:
+        """Yield from ``iterable``, telling the trace about each batch; for loops without a DataLoader.
+
+        Examples
+        --------
+        >>> import accumkit as ak, torch
+        >>> with ak.watch(torch.nn.Linear(2, 1), accumulation_steps=1) as trace:
+        ...     for batch in trace.batches([torch.ones(3, 2)]):
+        ...         pass
+        >>> trace.count_of("batch")
+        1
+        """
+        return self.fetch(iterable) if self.fetch else iter(iterable)
+
+    def __repr__(self) -> str:
+        rows = ["update  micro-batches  examples  ratio     cosine    weights"]
+        for update in self.updates[:20]:
+            weights = " ".join(_short(m.weight) for m in update.micro_batches[:12])
+            more = " ..." if update.accumulated > 12 else ""
+            rows.append(
+                f"{update.index + 1:>6}  {update.accumulated:>13}  {update.examples:>8}  "
+                f"{_short(update.gradient_ratio):<8}  {_short(update.cosine):<8}  {weights}{more}"
+            )
+        if len(self.updates) > 20:
+            rows.append(f"... {len(self.updates) - 20} more updates")
+        if self.lost:
+            rows.append(f"in no update: {len(self.lost)} micro-batches, {sum(m.examples for m in self.lost)} examples")
+        return "\n".join(rows)
+
+
+def _short(value: float | None) -> str:
+    return "-" if value is None else f"{value:.4g}"

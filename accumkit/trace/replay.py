@@ -1,0 +1,226 @@
+"""Reference gradients: the window's forward calls run again on a copy of the model, leaving no trace behind."""
+
+from __future__ import annotations
+
+import copy
+import random
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from accumkit.objective import Objective, tensors_in
+from accumkit.trace.gradients import Columns
+
+MAX_JOINED = 4_000_000  # numbers in a window's joined inputs; beyond, micro-batches are replayed one by one
+
+COUPLING = (nn.modules.batchnorm._BatchNorm,)  # private in name, stable since torch 1.0; every BatchNorm is one
+
+
+@dataclass(slots=True)
+class Piece:
+    """One forward call of a micro-batch, and what is needed to run it again."""
+
+    batch: Any
+    args: tuple
+    kwargs: dict
+    count: float
+    examples: int
+    training: bool
+    autocast: dict[str, torch.dtype]  # device types on which autocast was on, and its dtype there
+    rng: list[Tensor]  # torch's generators before the call
+    buffers: list[Tensor]  # the model's, before the call
+    number: int = -1  # of the pass over the data that its batch was fetched in; -1: no loader
+    again: bool = False  # without a loader: its tensors had been fed before in this pass
+    drew: bool = False  # forward drew random numbers
+    marks: tuple[float, ...] = ()  # sums of its tensors, to notice memory that is used again
+    originals: list[Tensor] = field(default_factory=list)  # what the loop gave, where these are copies
+
+    @property
+    def tensors(self) -> list[Tensor]:
+        """The tensors that forward and the batch hold."""
+        return [t for part in (self.args, self.kwargs, self.batch) for t in tensors_in(part)]
+
+
+def mark(tensors: list[Tensor]) -> tuple[float, ...]:
+    """A cheap fingerprint of tensors: two sums each, one of them weighted so that order counts."""
+    marks = []
+    for t in tensors:
+        flat = t.detach().reshape(-1)
+        flat = flat if flat.is_floating_point() else flat.to(torch.float32)
+        marks += [flat.sum().item(), flat[: flat.numel() // 2].sum().item()]
+    return tuple(marks)
+
+
+def detached(
+    tree: Any, clone: bool = False, device: torch.device | None = None, dtype: torch.dtype | None = None
+) -> Any:
+    """Return a nest of mappings, tuples and lists with every tensor detached, moved, cast and cloned as asked."""
+    if isinstance(tree, Tensor):
+        kind = dtype if dtype is not None and tree.is_floating_point() else None
+        moved = tree.detach().to(device=device, dtype=kind)
+        return moved.clone() if clone else moved
+    if isinstance(tree, dict):
+        return {key: detached(value, clone, device, dtype) for key, value in tree.items()}
+    if isinstance(tree, (list, tuple)):
+        parts = [detached(value, clone, device, dtype) for value in tree]
+        return type(tree)(*parts) if hasattr(tree, "_fields") else type(tree)(parts)
+    return tree
+
+
+def rng_states(device: torch.device) -> list[Tensor]:
+    """Return the states of torch's generators that a forward on ``device`` can draw from."""
+    states = [torch.get_rng_state()]
+    if device.type == "cuda":
+        states.append(torch.cuda.get_rng_state(device))
+    return states
+
+
+def set_rng_states(states: list[Tensor], device: torch.device) -> None:
+    """Set what ``rng_states`` returned."""
+    torch.set_rng_state(states[0])
+    if len(states) > 1:
+        torch.cuda.set_rng_state(states[1], device)
+
+
+@contextmanager
+def undisturbed(device: torch.device) -> Iterator[None]:
+    """Run a block with gradients on and autocast off, and give every random generator back as it was."""
+    states, pythons = rng_states(device), random.getstate()
+    numpy = sys.modules.get("numpy")  # a model can draw from it only if it is loaded
+    numpys = numpy.random.get_state() if numpy else None
+    try:
+        with torch.inference_mode(False), torch.enable_grad(), torch.autocast(device.type, enabled=False):
+            yield
+    finally:
+        set_rng_states(states, device)
+        random.setstate(pythons)
+        if numpy:
+            numpy.random.set_state(numpys)
+
+
+def eager(model: nn.Module) -> nn.Module:
+    """Return the module that torch.compile wrapped, or the module itself."""
+    return getattr(model, "_orig_mod", model)
+
+
+class Twin:
+    """A copy of the watched model on which a window is run again."""
+
+    def __init__(self, model: nn.Module, objective: Objective, dtype: torch.dtype | None = None) -> None:
+        """``dtype``: torch.float64 for the copy that measures rounding; None: the loop's own precision."""
+        model = eager(model)
+        self.objective, self.dtype = objective, dtype
+        with undisturbed(next(model.parameters()).device):
+            self.model = copy.deepcopy(model)
+        if dtype is not None:
+            self.model.to(dtype)
+        for module in self.model.modules():  # a reader's own hooks (logging, statistics) must not fire again
+            for hooks in (module._forward_hooks, module._backward_hooks, module._backward_pre_hooks):
+                hooks.clear()
+        named = dict(self.model.named_parameters())
+        self.parameters = [named[name] for name, p in model.named_parameters() if p.requires_grad]
+        self.pairs = list(zip(self.model.parameters(), model.parameters(), strict=True))
+        self.modules = list(zip(self.model.modules(), model.modules(), strict=True))
+
+    def follow(self) -> None:
+        """Take over the source's parameters and modes as they are now."""
+        with torch.no_grad():
+            for own, theirs in self.pairs:
+                own.copy_(theirs)
+        for own, theirs in self.modules:
+            own.training = theirs.training
+
+    def _run(self, piece: Piece, args: tuple, kwargs: dict, batch: Any) -> Tensor:
+        objective = self.objective
+        with ExitStack() as stack:
+            if self.dtype is None:
+                for device, dtype in piece.autocast.items():
+                    stack.enter_context(torch.autocast(device, dtype=dtype))
+            if objective.total_loss is not None:
+                return objective.total_loss(self.model, batch)
+            return objective.loss(self.model(*args, **kwargs), batch)
+
+    def gradients(self, pieces: list[Piece], columns: Columns) -> Tensor:
+        """Return the gradient of the pieces' summed loss, each forward with its own random numbers and buffers.
+
+        Shape (columns,).
+        """
+        row = None
+        device = self.parameters[0].device
+        for piece in pieces:
+            set_rng_states(piece.rng, device)
+            with torch.no_grad():
+                for own, then in zip(self.model.buffers(), piece.buffers, strict=False):
+                    own.copy_(then)
+            args, kwargs, batch = (
+                detached(t, device=device, dtype=self.dtype) for t in (piece.args, piece.kwargs, piece.batch)
+            )
+            found = self._backward(self._run(piece, args, kwargs, batch), columns)
+            row = found if row is None else row + found
+        return row
+
+    def joined(self, pieces: list[Piece], columns: Columns) -> Tensor | None:
+        """Return the gradient of the whole window's summed loss in one pass; None where pieces cannot be joined.
+
+        This is the oracle itself: one backward on the concatenated window. Shape (columns,).
+        """
+        whole = join(pieces)
+        if whole is None:
+            return None
+        device = self.parameters[0].device
+        args, kwargs, batch = (detached(t, device=device, dtype=self.dtype) for t in whole)
+        with torch.no_grad():
+            for own, then in zip(self.model.buffers(), pieces[0].buffers, strict=False):
+                own.copy_(then)
+        return self._backward(self._run(pieces[0], args, kwargs, batch), columns)
+
+    def per_update(self, columns: Columns) -> Tensor:
+        """Return the gradient of the objective's once-an-update term. Shape (columns,)."""
+        return self._backward(self.objective.per_update(self.model), columns)
+
+    def _backward(self, total: Tensor, columns: Columns) -> Tensor:
+        """Run a backward, as a loop does (re-entrant checkpoints refuse autograd.grad), and take the gradients."""
+        if total.requires_grad:
+            total.backward()
+        row = columns.row([p.grad for p in self.parameters])
+        for p in self.parameters:
+            p.grad = None
+        return row
+
+
+def join(pieces: list[Piece]) -> tuple[tuple, dict, Any] | None:
+    """Concatenate the pieces' inputs and batches along the examples; None where their shapes do not allow it."""
+    if sum(t.numel() for piece in pieces for t in piece.tensors) > MAX_JOINED:
+        return None
+    try:
+        parts = [_cat([getattr(piece, name) for piece in pieces]) for name in ("args", "kwargs", "batch")]
+    except (_Unjoinable, TypeError, RuntimeError):
+        return None
+    return parts[0], parts[1], parts[2]
+
+
+class _Unjoinable(Exception):
+    pass
+
+
+def _cat(trees: list[Any]) -> Any:
+    first = trees[0]
+    if isinstance(first, Tensor):
+        if first.dim() == 0 or any(not isinstance(t, Tensor) or t.shape[1:] != first.shape[1:] for t in trees):
+            raise _Unjoinable
+        return torch.cat([t.detach() for t in trees])
+    if isinstance(first, dict):
+        return {key: _cat([tree[key] for tree in trees]) for key in first}
+    if isinstance(first, (list, tuple)):
+        if any(len(tree) != len(first) for tree in trees):
+            raise _Unjoinable
+        parts = [_cat([tree[i] for tree in trees]) for i in range(len(first))]
+        return type(first)(*parts) if hasattr(first, "_fields") else type(first)(parts)
+    if all(tree is first or tree == first for tree in trees[1:]):
+        return first
+    raise _Unjoinable

@@ -1,0 +1,64 @@
+"""Which line of the reader's code did this."""
+
+from __future__ import annotations
+
+import os
+import sys
+import sysconfig
+from types import CodeType, FrameType
+
+import torch
+
+_OWN = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
+_TORCH = os.path.dirname(os.path.abspath(torch.__file__)) + os.sep
+_LIBRARIES = tuple({sysconfig.get_paths()[key] + os.sep for key in ("stdlib", "platstdlib", "purelib", "platlib")})
+_inner: dict[str, bool] = {}  # by file name: is it torch, this package, the standard library or an installed one?
+_names: dict[tuple[CodeType, int], str] = {}
+
+
+def where(frame: FrameType | None) -> str | None:
+    """Return "train.py:12" (or "cell 5, line 3") for the nearest frame outside torch and libraries.
+
+    Where every frame belongs to a library (a framework's trainer started by a test runner, say), the nearest
+    frame outside torch and this package is named.
+    """
+    fallback = None
+    while frame is not None:
+        code = frame.f_code
+        inner = _inner.get(code.co_filename)
+        if inner is None:
+            inner = _inner[code.co_filename] = _is_inner(code.co_filename)
+        if not inner:
+            return _name(code, frame.f_lineno)
+        if fallback is None and not code.co_filename.startswith((_OWN, _TORCH)):
+            fallback = (code, frame.f_lineno)
+        frame = frame.f_back
+    return _name(*fallback) if fallback else None
+
+
+def _is_inner(filename: str) -> bool:
+    if filename.startswith("<") and not filename.startswith(("<stdin", "<ipython", "<string")):
+        return True  # <frozen importlib...> and the like
+    path = os.path.abspath(filename)
+    return path.startswith((_OWN, _TORCH, *_LIBRARIES))
+
+
+def _name(code: CodeType, line: int) -> str:
+    key = (code, line)
+    name = _names.get(key)
+    if name is None:
+        if len(_names) > 4096:  # a long session compiles many cells
+            _names.clear()
+        name = _names[key] = _cell(code.co_filename, line) or f"{os.path.basename(code.co_filename)}:{line}"
+    return name
+
+
+def _cell(filename: str, line: int) -> str | None:
+    """Name a notebook cell as the reader sees it, from IPython's own table of compiled cells."""
+    ipython = sys.modules.get("IPython")
+    shell = ipython.get_ipython() if ipython else None
+    try:
+        kind, label = shell.compile.format_code_name(filename)
+    except (AttributeError, TypeError):  # no IPython, an older one, or not a cell
+        return None
+    return f"{kind.lower()} {label.removeprefix('In[').removesuffix(']')}, line {line}"
