@@ -49,10 +49,11 @@ class Capture:
         if self.objective is None:
             return Piece((), (), {}, 0, examples, training, {}, [], [], number=number, again=again)
         batch = entry.batch if entry is not None else (kwargs or args)
+        own_args, own_kwargs, own_batch = detached((args, kwargs, batch), self.copying)
         piece = Piece(
-            batch=detached(batch, self.copying),
-            args=detached(args, self.copying),
-            kwargs=detached(kwargs, self.copying),
+            batch=own_batch,
+            args=own_args,
+            kwargs=own_kwargs,
             count=self._count(batch),
             examples=examples,
             training=training,

@@ -54,9 +54,14 @@ class Fetches:
         """
         if not self.queue:
             return None
+        for entry in reversed(self.queue):  # nearly always the newest, by identity
+            for tensor in entry.tensors:
+                for x in given:
+                    if x is tensor:
+                        return entry
         newest_first = self.queue[::-1]
         fresh_first = sorted(self.queue, key=lambda entry: entry.used)
-        for same, entries in ((_is_same, newest_first), (_shares_memory, newest_first), (_is_equal, fresh_first)):
+        for same, entries in ((_shares_memory, newest_first), (_is_equal, fresh_first)):
             for entry in entries:
                 if any(same(x, t) for x in given for t in entry.tensors):
                     return entry
@@ -83,10 +88,6 @@ class Fetches:
             key = id(tensor)
             self._seen[key] = weakref.ref(tensor, lambda _, key=key: self._seen.pop(key, None))
         return False
-
-
-def _is_same(x: Tensor, t: Tensor) -> bool:
-    return x is t
 
 
 def _shares_memory(x: Tensor, t: Tensor) -> bool:

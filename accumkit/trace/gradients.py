@@ -1,11 +1,14 @@
-"""A model's gradients as one row of numbers: every one of them, or an even sample of a large model's."""
+"""A model's gradients: as one row of numbers, and what became of them between two looks."""
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.optim import Optimizer
 
 MOST = 32_768  # columns kept of a large model; 4,096 recover the shares of 64 micro-batches to 1e-6
 
@@ -36,10 +39,13 @@ class Columns:
         wide = any(p.dtype == torch.float64 for p in self.parameters)
         self.dtype = torch.float64 if wide else torch.float32
         self.device = self.parameters[0].device
+        self.plain = self.complete and all(p.dtype == self.dtype and p.device == self.device for p in self.parameters)
 
     def row(self, grads: Sequence[Tensor | None]) -> Tensor:
         """Return gradients, one a parameter, as a new row of shape (columns,); a gradient of None is zeros."""
         with torch.no_grad():
+            if self.plain and None not in {None if g is None or g.layout != torch.strided else 0 for g in grads}:
+                return torch.cat([grad.reshape(-1) for grad in grads])
             parts = []
             for grad, index, size in zip(grads, self.indices, self.sizes, strict=True):
                 if grad is None:
@@ -56,3 +62,79 @@ class Columns:
             return None
         keep = [torch.full((size,), id(p) in held) for p, size in zip(self.parameters, self.sizes, strict=True)]
         return torch.cat(keep).nonzero()[:, 0].to(self.device)
+
+
+class Gradients:
+    """The ``.grad`` of a model's trainable parameters, of which an optimizer may hold only some.
+
+    Parameters
+    ----------
+    model : nn.Module
+        The watched model.
+    rows : bool
+        Look at values too, not only at which tensors they are; needed to measure shares.
+    """
+
+    def __init__(self, model: nn.Module, rows: bool) -> None:
+        self.parameters = [p for p in model.parameters() if p.requires_grad]
+        self.ids = {id(p) for p in self.parameters}
+        self.active = self.parameters  # those that an optimizer is known to hold
+        self.columns = Columns(self.parameters) if rows else None
+        self.kept: Tensor | None = None  # columns of the active parameters; None for all
+        self._owners: weakref.WeakKeyDictionary[Any, set[int]] = weakref.WeakKeyDictionary()
+        self._seen: list[tuple[weakref.ref | None, int]] = []  # each .grad and its version at the last look
+        self.remember()
+
+    def held_by(self, owner: Any) -> bool:
+        """Say whether an optimizer or module holds parameters of this model; learn which ones are optimized."""
+        held = self._owners.get(owner)
+        if held is None:
+            groups = owner.param_groups if isinstance(owner, Optimizer) else [{"params": owner.parameters()}]
+            held = self._owners[owner] = self.ids & {id(p) for group in groups for p in group["params"]}
+            known = set().union(*(ids for other, ids in self._owners.items() if isinstance(other, Optimizer)))
+            if known:
+                self.active = [p for p in self.parameters if id(p) in known]
+                self.kept = self.columns.covers(known) if self.columns is not None else None
+        return bool(held)
+
+    def empty(self) -> bool:
+        """Say whether no active parameter has a gradient."""
+        return all(p.grad is None for p in self.active)
+
+    def row(self) -> Tensor | None:
+        """Return the gradients now, shape (columns,); None where values are not looked at."""
+        return self.columns.row([p.grad for p in self.parameters]) if self.columns is not None else None
+
+    def cut(self, row: Tensor) -> Tensor:
+        """Return a row's active columns."""
+        return row if self.kept is None else row[self.kept]
+
+    def zero(self, row: Tensor | None) -> bool:
+        """Say whether every active gradient is zero: by the row, where there is one."""
+        if row is not None:
+            return not self.cut(row).any()
+        return not any(p.grad is not None and p.grad.any() for p in self.active)
+
+    def norm(self) -> float:
+        """Return the norm of all active gradients."""
+        norms = [p.grad.norm() for p in self.active if p.grad is not None]
+        return torch.stack(norms).norm().item() if norms else 0.0
+
+    def versions(self) -> list[int]:
+        """Return the parameters' own versions, which any change in place raises."""
+        return [p._version for p in self.parameters]
+
+    def remember(self) -> None:
+        """Note which tensors the gradients are; by weak references, so that cleared ones free their memory."""
+        self._seen = [(None, 0) if p.grad is None else (weakref.ref(p.grad), p.grad._version) for p in self.parameters]
+
+    def touched(self) -> bool:
+        """Say whether a gradient is another tensor, or was written to, since ``remember``; .data hides a write."""
+        for p, (ref, version) in zip(self.parameters, self._seen, strict=True):
+            grad = p.grad
+            if grad is None:
+                if ref is not None:
+                    return True
+            elif ref is None or ref() is not grad or grad._version != version:
+                return True
+        return False

@@ -31,10 +31,12 @@ class Held:
 
     @property
     def examples(self) -> int:
+        """Examples in it."""
         return sum(piece.examples for piece in self.pieces)
 
     @property
     def count(self) -> float:
+        """Units in it, by the objective."""
         return sum(piece.count for piece in self.pieces)
 
     def record(self, share: float | None, window_count: float | None, lost: bool = False) -> MicroBatch:
@@ -101,6 +103,8 @@ def unmeasured(window: Open, count: float | None, why: str | None) -> Measured:
 
 def why_not(window: Open, versions: list[int]) -> str | None:
     """Return why a window cannot be replayed, or None."""
+    if not window.held:
+        return "a step without a backward since the one before"
     if any(not held.pieces for held in window.held):
         return "a backward call came without a forward call of the watched model before it"
     if window.versions != versions:

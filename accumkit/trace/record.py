@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from math import nan
+from typing import NamedTuple
 
 EVENT_KINDS = (
     "batch", "forward", "evaluation", "backward", "zero_grad", "unscale", "clip", "step", "skipped step",
@@ -14,8 +15,7 @@ EVENT_KINDS = (
 FATES = ("kept", "erased", "leaked", "lost")
 
 
-@dataclass(frozen=True, slots=True)
-class Event:
+class Event(NamedTuple):
     """One thing that happened while a loop was watched."""
 
     kind: str  # one of EVENT_KINDS

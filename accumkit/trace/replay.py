@@ -47,27 +47,32 @@ class Piece:
 
 
 def mark(tensors: list[Tensor]) -> tuple[float, ...]:
-    """A cheap fingerprint of tensors: two sums each, one of them weighted so that order counts."""
-    marks = []
-    for t in tensors:
-        flat = t.detach().reshape(-1)
-        flat = flat if flat.is_floating_point() else flat.to(torch.float32)
-        marks += [flat.sum().item(), flat[: flat.numel() // 2].sum().item()]
-    return tuple(marks)
+    """A cheap fingerprint of tensors, one sum each; another batch in the same memory has another one."""
+    return tuple(t.detach().sum().item() for t in {id(t): t for t in tensors}.values())
 
 
 def detached(
-    tree: Any, clone: bool = False, device: torch.device | None = None, dtype: torch.dtype | None = None
+    tree: Any,
+    clone: bool = False,
+    device: torch.device | None = None,
+    dtype: torch.dtype | None = None,
+    known: dict[int, Tensor] | None = None,
 ) -> Any:
-    """Return a nest of mappings, tuples and lists with every tensor detached, moved, cast and cloned as asked."""
+    """Return a nest of mappings, tuples and lists with every tensor detached, moved, cast and cloned as asked.
+
+    A tensor that stands in it twice stands twice in the result too.
+    """
+    known = {} if known is None else known
     if isinstance(tree, Tensor):
-        kind = dtype if dtype is not None and tree.is_floating_point() else None
-        moved = tree.detach().to(device=device, dtype=kind)
-        return moved.clone() if clone else moved
+        if id(tree) not in known:
+            kind = dtype if dtype is not None and tree.is_floating_point() else None
+            moved = tree.detach().to(device=device, dtype=kind)
+            known[id(tree)] = moved.clone() if clone else moved
+        return known[id(tree)]
     if isinstance(tree, dict):
-        return {key: detached(value, clone, device, dtype) for key, value in tree.items()}
+        return {key: detached(value, clone, device, dtype, known) for key, value in tree.items()}
     if isinstance(tree, (list, tuple)):
-        parts = [detached(value, clone, device, dtype) for value in tree]
+        parts = [detached(value, clone, device, dtype, known) for value in tree]
         return type(tree)(*parts) if hasattr(tree, "_fields") else type(tree)(parts)
     return tree
 
@@ -157,9 +162,7 @@ class Twin:
             with torch.no_grad():
                 for own, then in zip(self.model.buffers(), piece.buffers, strict=False):
                     own.copy_(then)
-            args, kwargs, batch = (
-                detached(t, device=device, dtype=self.dtype) for t in (piece.args, piece.kwargs, piece.batch)
-            )
+            args, kwargs, batch = detached((piece.args, piece.kwargs, piece.batch), False, device, self.dtype)
             found = self._backward(self._run(piece, args, kwargs, batch), columns)
             row = found if row is None else row + found
         return row
@@ -173,7 +176,7 @@ class Twin:
         if whole is None:
             return None
         device = self.parameters[0].device
-        args, kwargs, batch = (detached(t, device=device, dtype=self.dtype) for t in whole)
+        args, kwargs, batch = detached(whole, False, device, self.dtype)
         with torch.no_grad():
             for own, then in zip(self.model.buffers(), pieces[0].buffers, strict=False):
                 own.copy_(then)

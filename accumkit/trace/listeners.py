@@ -1,0 +1,77 @@
+"""Who is told what a loop does: the open watches."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, Protocol
+
+from torch import nn
+from torch.optim import Optimizer
+
+
+class Listener(Protocol):  # what each call means stands where it is made
+    """What a watch answers to; each call names the reader's line where there is one."""
+
+    model: nn.Module
+
+    def pass_begins(self, length: int) -> int: ...  # batches in the loader, -1 where it does not say
+    def fetched(self, number: int, batch: Any, location: str | None) -> None: ...
+    def forward_begins(self, args: tuple, kwargs: dict, location: str | None) -> None: ...
+    def forward_ends(self) -> None: ...
+    def backward_begins(self) -> None: ...
+    def backward_ends(self, location: str | None) -> None: ...
+    def zero_grad(self, owner: Any, location: str | None) -> None: ...
+    def scaled(self, optimizer: Optimizer, factor: float, location: str | None) -> None: ...
+    def clipped(self, tensors: list, factor: float | None, max_norm: float | None, location: str | None) -> None: ...
+    def step_begins(self, optimizer: Optimizer, location: str | None) -> None: ...
+    def step_ends(self, optimizer: Optimizer) -> None: ...
+    def step_skipped(self, optimizer: Optimizer, location: str | None) -> None: ...
+    def note(self, kind: str, location: str | None) -> None: ...
+    def failed(self, error: Exception) -> None: ...
+
+
+listeners: list[Listener] = []
+depth = {"backward": 0, "scheduler": 0, "closure": 0}  # of calls within calls of one kind
+stepping: weakref.WeakKeyDictionary[Optimizer, int] = weakref.WeakKeyDictionary()  # nested super().step() calls
+
+
+def tell(name: str, *args: Any) -> None:
+    """Tell every listener."""
+    for listener in tuple(listeners):
+        call(listener, name, *args)
+
+
+def call(listener: Listener, name: str, *args: Any) -> Any:
+    """Tell one listener; what goes wrong there is its own affair and never the watched loop's."""
+    try:
+        return getattr(listener, name)(*args)
+    except Exception as error:
+        listener.failed(error)
+
+
+@contextmanager
+def muted() -> Iterator[None]:
+    """Tell no one about the calls and backwards in a block: they are the measurement's own."""
+    depth["backward"] += 1
+    try:
+        yield
+    finally:
+        depth["backward"] -= 1
+
+
+def in_closure() -> bool:
+    """Say whether an optimizer's closure is running, as L-BFGS evaluates it several times a step."""
+    return depth["closure"] > 0
+
+
+def step_failed() -> None:
+    """Forget steps that raised and so never reached their end; called when the loop goes on without them."""
+    stepping.clear()
+
+
+def reset() -> None:
+    """Start afresh, when the last listener has gone."""
+    stepping.clear()
+    depth.update(dict.fromkeys(depth, 0))

@@ -1,0 +1,67 @@
+"""Measures windows at their steps, on copies of the model that are made when first needed."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from accumkit.objective import Objective
+from accumkit.trace.capture import SHOW_BATCHES
+from accumkit.trace.gradients import Gradients
+from accumkit.trace.listeners import muted
+from accumkit.trace.measure import Gauge, Measured, Open, measure, unmeasured, why_not
+from accumkit.trace.replay import COUPLING, Twin, undisturbed
+
+FLOOR_EVERY = 16  # windows between two measurements of rounding in float64, after the first two
+
+
+class Meter:
+    """Measures one model's windows against one objective.
+
+    Parameters
+    ----------
+    model, objective
+        As watched; without an objective nothing is measured.
+    gradients : Gradients
+        The model's.
+    """
+
+    def __init__(self, model: nn.Module, objective: Objective | None, gradients: Gradients) -> None:
+        self.model, self.objective, self.gradients = model, objective, gradients
+        self.coupling = [(name, m) for name, m in model.named_modules() if isinstance(m, COUPLING)]
+        self.coupled: list[str] = []  # layers, or "examples", found to mix the examples of a micro-batch
+        self.twin: Twin | None = None
+        self.wide: Twin | None = None
+
+    def measure(self, window: Open, at_step: Tensor | None, number: int, skipped: bool) -> Measured:
+        """Measure a window, the ``number``th from 0; never raises: what cannot be had is said in ``why``."""
+        mixing = [name for name, m in self.coupling if m.training or m.running_mean is None]
+        self.coupled += [name for name in mixing if name not in self.coupled]
+        if self.objective is None:
+            return unmeasured(window, None, None)
+        count = sum(held.count for held in window.held if not held.leaked)
+        why = "the scaler skipped this step: a gradient was not finite" if skipped else None
+        why = why or why_not(window, self.gradients.versions())
+        if why is not None:
+            return unmeasured(window, count, why)
+        pieces = [piece for held in window.held for piece in held.pieces]
+        narrow = self.gradients.columns.dtype == torch.float32 and not any(piece.drew for piece in pieces)
+        sample = narrow and (number < 2 or number % FLOOR_EVERY == 0)
+        try:
+            with undisturbed(self.gradients.columns.device), muted():
+                self.twin = self.twin or Twin(self.model, self.objective)
+                gauge = Gauge(
+                    self.gradients.columns, self.twin, self._widened, self.gradients.kept, bool(mixing), sample
+                )
+                found = measure(window, at_step, self.gradients.norm(), gauge)
+        except Exception as error:  # the reader's model or objective, on a copy
+            hint = f" ({SHOW_BATCHES})" if any(piece.number < 0 for piece in pieces) else ""
+            return unmeasured(window, count, f"running the window again raised {type(error).__name__}: {error}{hint}")
+        if found.coupled and not self.coupled:
+            self.coupled.append("examples")
+        return found
+
+    def _widened(self) -> Twin:
+        self.wide = self.wide or Twin(self.model, self.objective, torch.float64)
+        self.wide.follow()
+        return self.wide

@@ -1,0 +1,256 @@
+"""The functions that stand in for torch's while a watch is open: each runs the original and tells the listeners."""
+
+from __future__ import annotations
+
+import functools
+import sys
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import nn
+from torch.amp import GradScaler
+from torch.optim import Optimizer, lr_scheduler
+from torch.utils.data import DataLoader, dataloader
+
+from accumkit.trace.listeners import Listener, call, depth, listeners, stepping, tell
+from accumkit.trace.where import where
+
+
+def model_call(original: Callable) -> Callable:
+    """See the forward calls of a watched model, and of no copy of it."""
+
+    def __call__(self: nn.Module, *args: Any, **kwargs: Any) -> Any:
+        if torch.compiler.is_dynamo_compiling():  # tracing through here; the compiled module is the one watched
+            return original(self, *args, **kwargs)
+        watched = [other for other in listeners if other.model is self] if not depth["backward"] else ()
+        if not watched:  # a copy, another model of this class, or a checkpoint's recomputation
+            return original(self, *args, **kwargs)
+        line = where(sys._getframe(1))
+        for listener in watched:
+            call(listener, "forward_begins", args, kwargs, line)
+        output = original(self, *args, **kwargs)
+        for listener in watched:
+            call(listener, "forward_ends")
+        return output
+
+    return __call__
+
+
+def backward(original: Callable) -> Callable:
+    """See every backward that adds to ``.grad``."""
+
+    def run(*args: Any, **kwargs: Any) -> Any:
+        if not kwargs.get("accumulate_grad", True) or depth["backward"]:
+            return original(*args, **kwargs)  # autograd.grad leaves .grad alone; a checkpoint's runs are inner ones
+        line = where(sys._getframe(1))
+        tell("backward_begins")
+        depth["backward"] += 1
+        try:
+            return original(*args, **kwargs)
+        finally:
+            depth["backward"] -= 1
+            tell("backward_ends", line)
+
+    return run
+
+
+def zero_grad(original: Callable) -> Callable:
+    """See an optimizer's or a module's zero_grad."""
+
+    def zero_grad(self: Any, *args: Any, **kwargs: Any) -> Any:
+        result = original(self, *args, **kwargs)
+        tell("zero_grad", self, where(sys._getframe(1)))
+        return result
+
+    return zero_grad
+
+
+def unscale(original: Callable) -> Callable:
+    """See a scaler divide the gradients, also inside its own step."""
+
+    def unscale_(self: GradScaler, optimizer: Optimizer) -> Any:
+        scale = self.get_scale() if self.is_enabled() else 1.0
+        result = original(self, optimizer)
+        if self.is_enabled():
+            tell("scaled", optimizer, 1 / scale, where(sys._getframe(1)))
+        return result
+
+    return unscale_
+
+
+def scaler_step(original: Callable) -> Callable:
+    """See that a scaler skipped a step: it never reached the optimizer."""
+
+    def step(self: GradScaler, optimizer: Optimizer, *args: Any, **kwargs: Any) -> Any:
+        reached = []
+        handle = optimizer.register_step_pre_hook(lambda *_: reached.append(True))
+        try:
+            result = original(self, optimizer, *args, **kwargs)
+        finally:
+            handle.remove()
+        if not reached:
+            tell("step_skipped", optimizer, where(sys._getframe(1)))
+        return result
+
+    return step
+
+
+def clip_with_norm(original: Callable) -> Callable:
+    """See clipping by norm, by whatever name ``clip_grad_norm_`` was imported."""
+
+    def clip(parameters: Any, max_norm: float, total_norm: Any, *args: Any, **kwargs: Any) -> Any:
+        parameters = [parameters] if isinstance(parameters, torch.Tensor) else list(parameters)
+        result = original(parameters, max_norm, total_norm, *args, **kwargs)
+        note_clip(parameters, float(max_norm), float(total_norm))
+        return result
+
+    return clip
+
+
+def clip_norm(original: Callable) -> Callable:
+    """See clipping by norm, where torch has no inner function for it."""
+
+    def clip(parameters: Any, max_norm: float, *args: Any, **kwargs: Any) -> Any:
+        parameters = [parameters] if isinstance(parameters, torch.Tensor) else list(parameters)
+        total_norm = original(parameters, max_norm, *args, **kwargs)
+        note_clip(parameters, float(max_norm), float(total_norm))
+        return total_norm
+
+    return clip
+
+
+def note_clip(parameters: list, max_norm: float, total_norm: float) -> None:
+    """Tell of a clip, unless its limit is infinite: that is how people log the norm."""
+    if max_norm != float("inf"):
+        tell("clipped", parameters, min(1.0, max_norm / (total_norm + 1e-6)), max_norm, where(sys._getframe(2)))
+
+
+def group_for_clip(original: Callable) -> Callable:
+    """See clipping by value, by whatever name ``clip_grad_value_`` was imported."""
+
+    def group(nested: Any, *args: Any, **kwargs: Any) -> Any:
+        result = original(nested, *args, **kwargs)
+        frame = sys._getframe(1)
+        if frame.f_code.co_name == "clip_grad_value_":
+            tell("clipped", [grad for grads in nested for grad in grads], None, None, where(frame))
+        return result
+
+    return group
+
+
+def scheduler_step(original: Callable) -> Callable:
+    """See a scheduler's step, once for one that steps others."""
+
+    def step(self: Any, *args: Any, **kwargs: Any) -> Any:
+        caller = sys._getframe(1)
+        inner = depth["scheduler"] or caller.f_code.co_filename == lr_scheduler.__file__  # a constructor's own step
+        depth["scheduler"] += 1
+        try:
+            result = original(self, *args, **kwargs)
+        finally:
+            depth["scheduler"] -= 1
+        if not inner:
+            tell("note", "scheduler step", where(caller))
+        return result
+
+    return step
+
+
+def noting(kind: str) -> Callable[[Callable], Callable]:
+    """See a function run, as an event of this kind."""
+
+    def make(original: Callable) -> Callable:
+        def noted(*args: Any, **kwargs: Any) -> Any:
+            result = original(*args, **kwargs)
+            tell("note", kind, where(sys._getframe(1)))
+            return result
+
+        return noted
+
+    return make
+
+
+_passes: weakref.WeakKeyDictionary[Any, list[tuple[Listener, int]]] = weakref.WeakKeyDictionary()
+
+
+def loader_iter(original: Callable) -> Callable:
+    """See a DataLoader begin a pass over the data."""
+
+    def __iter__(self: DataLoader) -> Any:
+        iterator = original(self)
+        if isinstance(iterator, dataloader._BaseDataLoaderIter):  # a subclass's generator comes here by itself
+            _passes[iterator] = _begin(self)
+        return iterator
+
+    return __iter__
+
+
+def loader_next(original: Callable) -> Callable:
+    """See a DataLoader's batch."""
+
+    def __next__(self: Any) -> Any:
+        batch = original(self)
+        for listener, number in _passes.get(self, ()):
+            call(listener, "fetched", number, batch, where(sys._getframe(1)))
+        return batch
+
+    return __next__
+
+
+def _begin(loader: Any) -> list[tuple[Listener, int]]:
+    try:
+        length = len(loader)
+    except TypeError:  # a stream
+        length = -1
+    return [(listener, call(listener, "pass_begins", length)) for listener in listeners]
+
+
+def fetch(original: Callable) -> Callable:
+    """See what ``ak.windows`` fetches from anything but a DataLoader, which is seen by itself."""
+
+    def fetch(loader: Any) -> Any:
+        return original(loader) if isinstance(loader, DataLoader) else told(original(loader), loader)
+
+    return fetch
+
+
+def told(iterator: Any, source: Any) -> Any:
+    """Yield from an iterator that is no DataLoader's, telling the open watches."""
+    begun = _begin(source)
+    for batch in iterator:
+        for listener, number in begun:
+            call(listener, "fetched", number, batch, where(sys._getframe(1)))
+        yield batch
+
+
+def before_step(optimizer: Optimizer, args: tuple, kwargs: dict) -> Any:
+    """See an optimizer's step begin; a closure is part of it, and the step begins anew after each evaluation."""
+    stepping[optimizer] = stepping.get(optimizer, 0) + 1
+    if stepping[optimizer] > 1:  # a subclass whose step calls super().step()
+        return None
+    line = where(sys._getframe(1))
+    closure = kwargs.get("closure", args[1] if len(args) > 1 else None)
+    if not callable(closure):
+        tell("step_begins", optimizer, line)
+        return None
+
+    @functools.wraps(closure)
+    def seen(*a: Any, **k: Any) -> Any:
+        depth["closure"] += 1
+        try:
+            result = closure(*a, **k)
+        finally:
+            depth["closure"] -= 1
+        tell("step_begins", optimizer, line)  # after each evaluation; the last one is the update's
+        return result
+
+    return (args, {**kwargs, "closure": seen}) if "closure" in kwargs else ((args[0], seen, *args[2:]), kwargs)
+
+
+def after_step(optimizer: Optimizer, args: tuple, kwargs: dict) -> None:
+    """See an optimizer's step end."""
+    stepping[optimizer] = max(0, stepping.get(optimizer, 1) - 1)
+    if not stepping[optimizer]:
+        tell("step_ends", optimizer)
