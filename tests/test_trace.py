@@ -559,3 +559,21 @@ def test_copies_do_not_record():
         average(torch.zeros(2, 8, dtype=torch.float64)).sum().backward()
     assert_fair(trace)
     assert len(trace.updates) == 2 and trace.count_of("ema update") == 1 and trace.count_of("forward") == 5
+
+
+@pytest.mark.parametrize("measured", [True, False])
+def test_two_optimizers_at_different_boundaries(measured):
+    model = mlp()
+    often, seldom = sgd(model[0]), torch.optim.Adam(model[2].parameters())
+    with watch(model, ak.classification() if measured else None, accumulation_steps=1) as trace:
+        for i, (x, y) in enumerate(loader(24), 1):
+            F.cross_entropy(model(x), y).backward()
+            often.step()
+            often.zero_grad()
+            if i % 3 == 0:
+                seldom.step()
+                seldom.zero_grad()
+    assert all(u.carried == 0 for u in trace.updates)
+    assert any("several optimizers" in reason for reason in trace.reasons)
+    if measured:
+        assert weights(trace)[3:] == pytest.approx([1] * 3)

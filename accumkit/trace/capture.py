@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 import torch
@@ -99,6 +100,14 @@ class Capture:
         caught = [p for p in pieces if p.originals]
         if caught:
             self.copying = any(mark(p.originals) != p.marks for p in caught)
+
+    def count_epochs(self) -> None:
+        """Fill in the trace's sizes of epochs: trained on, fetched, and in the loader."""
+        trace, fetched = self.trace, {epoch: self.fetches.sizes[number] for number, epoch in self.epochs.items()}
+        trained = Counter(m.epoch for m in trace.micro_batches)
+        trace.epoch_sizes = [trained[epoch] for epoch in range(max(trained, default=-1) + 1)]
+        trace.fetched_sizes = [fetched.get(epoch, (0, -1))[0] for epoch in range(len(trace.epoch_sizes))]
+        trace.loader_sizes = [fetched.get(epoch, (0, -1))[1] for epoch in range(len(trace.epoch_sizes))]
 
     def reason(self, sentence: str) -> None:
         """Note once why something could not be seen."""

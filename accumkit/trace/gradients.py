@@ -97,6 +97,18 @@ class Gradients:
                 self.kept = self.columns.covers(known) if self.columns is not None else None
         return bool(held)
 
+    def columns_of(self, optimizer: Optimizer) -> Tensor | None:
+        """Return the columns of the parameters that one optimizer holds; None for all."""
+        return self.columns.covers(self._owners[optimizer]) if self.columns is not None else None
+
+    def left(self) -> set[int]:
+        """Return the ids of the active parameters with a gradient other than zero."""
+        return {id(p) for p in self.active if p.grad is not None and p.grad.any()}
+
+    def ids_of(self, optimizer: Optimizer) -> set[int]:
+        """Return the ids of this model's parameters that one optimizer holds."""
+        return self._owners[optimizer]
+
     def empty(self) -> bool:
         """Say whether no active parameter has a gradient."""
         return all(p.grad is None for p in self.active)
@@ -113,11 +125,12 @@ class Gradients:
         """Say whether every active gradient is zero: by the row, where there is one."""
         if row is not None:
             return not self.cut(row).any()
-        return not any(p.grad is not None and p.grad.any() for p in self.active)
+        return not self.left()
 
-    def norm(self) -> float:
-        """Return the norm of all active gradients."""
-        norms = [p.grad.norm() for p in self.active if p.grad is not None]
+    def norm(self, optimizer: Optimizer) -> float:
+        """Return the norm of the gradients that one optimizer holds."""
+        held = self._owners[optimizer]
+        norms = [p.grad.norm() for p in self.active if p.grad is not None and id(p) in held]
         return torch.stack(norms).norm().item() if norms else 0.0
 
     def versions(self) -> list[int]:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from math import isfinite, prod
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -61,6 +62,7 @@ class Open:
     held: list[Held] = field(default_factory=list)
     accumulated: Tensor | None = None  # .grad after the last backward, shape (columns,)
     carried: Tensor | None = None  # .grad left over from an earlier update, at the window's first backward
+    left: set[int] = field(default_factory=set)  # the parameters it was left over in, where rows are not looked at
     carried_factor: float = 1.0
     unscaled: list[float] = field(default_factory=list)  # factors applied since the last backward
     clipped: list[float] = field(default_factory=list)
@@ -93,6 +95,10 @@ class Measured:
     expected_clip_factor: float | None = None
     floor: float | None = None
     coupled: bool = False  # joined and separate gradients differ: examples act on each other
+
+    def numbers(self) -> dict[str, Any]:
+        """Return what stands in an Update under the same name."""
+        return {f.name: getattr(self, f.name) for f in fields(self) if f.name not in ("shares", "coupled")}
 
 
 def unmeasured(window: Open, count: float | None, why: str | None) -> Measured:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor, nn
+from torch.optim import Optimizer
 
 from accumkit.objective import Objective
 from accumkit.trace.capture import SHOW_BATCHES
@@ -33,7 +34,9 @@ class Meter:
         self.twin: Twin | None = None
         self.wide: Twin | None = None
 
-    def measure(self, window: Open, at_step: Tensor | None, number: int, skipped: bool) -> Measured:
+    def measure(
+        self, window: Open, optimizer: Optimizer, at_step: Tensor | None, number: int, skipped: bool
+    ) -> Measured:
         """Measure a window, the ``number``th from 0; never raises: what cannot be had is said in ``why``."""
         mixing = [name for name, m in self.coupling if m.training or m.running_mean is None]
         self.coupled += [name for name in mixing if name not in self.coupled]
@@ -50,10 +53,9 @@ class Meter:
         try:
             with undisturbed(self.gradients.columns.device), muted():
                 self.twin = self.twin or Twin(self.model, self.objective)
-                gauge = Gauge(
-                    self.gradients.columns, self.twin, self._widened, self.gradients.kept, bool(mixing), sample
-                )
-                found = measure(window, at_step, self.gradients.norm(), gauge)
+                kept = self.gradients.columns_of(optimizer)
+                gauge = Gauge(self.gradients.columns, self.twin, self._widened, kept, bool(mixing), sample)
+                found = measure(window, at_step, self.gradients.norm(optimizer), gauge)
         except Exception as error:  # the reader's model or objective, on a copy
             hint = f" ({SHOW_BATCHES})" if any(piece.number < 0 for piece in pieces) else ""
             return unmeasured(window, count, f"running the window again raised {type(error).__name__}: {error}{hint}")

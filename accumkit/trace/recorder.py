@@ -21,6 +21,11 @@ from accumkit.trace.record import Event, Trace, Update
 from accumkit.trace.replay import Piece
 from accumkit.trace.shares import factor_of
 
+SEVERAL = (
+    "several optimizers step this model's parameters at different boundaries; the shares are those of the one that "
+    "steps most often, for its own parameters"
+)
+
 
 class Recorder:
     """Listens to the hooks for one model and fills a trace."""
@@ -38,6 +43,7 @@ class Recorder:
         self.stepped: weakref.ref[Optimizer] | None = None  # the optimizer of the last update
         self.before: Tensor | None = None  # .grad before the backward that runs, None for nothing in it
         self.fresh = True  # it held nothing
+        self.waiting: set[int] = set()  # parameters whose gradient spans the last window and earlier ones
 
     # what the loop is fed
     def fetch(self, iterable: Any) -> Any:
@@ -83,6 +89,8 @@ class Recorder:
         row = None if gradients.empty() else gradients.row()
         if not window.held:
             self.fresh = gradients.empty() or gradients.zero(row)
+            if not self.fresh:
+                window.carried, window.left = row, gradients.left() if row is None else set()
         elif self._cleared(row, touched):
             window.multiply(0.0)
             self.fresh = True
@@ -108,8 +116,6 @@ class Recorder:
         window, after = self.window, self.gradients.row()
         increment = after if after is None or self.before is None else after - self.before
         pieces, self.pieces = self.pieces, []
-        if not window.held and not self.fresh:
-            window.carried = torch.ones(1) if self.before is None else self.before
         if pieces or not window.held:
             window.held.append(Held(self.begun, self.capture.epoch_of(pieces), location, pieces, increment))
             self.begun += 1
@@ -147,6 +153,8 @@ class Recorder:
             return
         if not self.window.held and self.stepped is not None and self.stepped() is not optimizer:
             self._event("step", location)  # a second optimizer of the same model, at the same boundary
+            if self.waiting & self.gradients.ids_of(optimizer):
+                self.capture.reason(SEVERAL)
             return
         found_inf = getattr(optimizer, "found_inf", None)  # fused optimizers are told by the scaler and skip inside
         skipped = found_inf is not None and bool(found_inf.item())
@@ -169,7 +177,7 @@ class Recorder:
         if window.held and self._cleared(row, self.gradients.touched()):
             window.multiply(0.0)
         self._part_lost()
-        found = self.meter.measure(window, row, len(self.trace.updates), skipped)
+        found = self.meter.measure(window, optimizer, row, len(self.trace.updates), skipped)
         self.capture.copying |= found.why is not None and "memory" in found.why
         return Update(
             index=len(self.trace.updates),
@@ -177,20 +185,10 @@ class Recorder:
             micro_batches=tuple(
                 held.record(share, found.count) for held, share in zip(window.held, found.shares, strict=True)
             ),
-            count=found.count,
-            gradient_ratio=found.gradient_ratio,
-            cosine=found.cosine,
-            relative_error=found.relative_error,
-            unexplained=found.unexplained,
-            auxiliary=found.auxiliary,
-            carried=self._carried(),
-            grad_norm=found.grad_norm,
-            clip_factor=found.clip_factor,
-            expected_clip_factor=found.expected_clip_factor,
+            carried=self._carried(optimizer),
             skipped=skipped,
-            floor=found.floor,
             location=location,
-            why=found.why,
+            **found.numbers(),
         )
 
     def _part_lost(self) -> None:
@@ -210,27 +208,35 @@ class Recorder:
         count = sum(h.count for h in lost) if self.measured else None
         self.trace.lost += [h.record(None, count, lost=True) for h in lost]
 
-    def _carried(self) -> float:
-        """Return which part of the gradient is left over from updates before."""
+    def _carried(self, optimizer: Optimizer) -> float:
+        """Return which part of an optimizer's gradient is left over from updates before."""
         window, gradients = self.window, self.gradients
         if not window.held:  # a step on what the step before it left
             return 0.0 if gradients.empty() else 1.0
-        if window.carried is None or window.carried_factor == 0.0:
+        if window.carried_factor == 0.0:
             return 0.0
-        if window.accumulated is None:
-            return 1.0
-        norm = gradients.cut(window.accumulated).norm().item()
-        return abs(window.carried_factor) * gradients.cut(window.carried).norm().item() / norm if norm else 0.0
+        if window.carried is None:
+            return 1.0 if window.left & gradients.ids_of(optimizer) else 0.0
+        kept = gradients.columns_of(optimizer)
+        norms = [(row if kept is None else row[kept]).norm().item() for row in (window.carried, window.accumulated)]
+        return abs(window.carried_factor) * norms[0] / norms[1] if norms[1] else 0.0
 
     def _commit(self, update: Update, optimizer: Optimizer) -> None:
         self._event("skipped step" if update.skipped else "step", update.location)
         self.trace.updates.append(update)
         self.stepped = weakref.ref(optimizer)
-        for micro_batch in update.micro_batches:
-            self._count_epoch(micro_batch.epoch)
+        self.waiting = self._waiting()
         self.capture.close([piece for held in self.window.held for piece in held.pieces])
         self.window = Open()
         self.gradients.remember()
+
+    def _waiting(self) -> set[int]:
+        """Return the parameters whose gradient was already there when this window began, and stayed."""
+        window = self.window
+        if window.carried is None or window.carried_factor == 0.0:
+            return window.left if window.carried_factor else set()
+        parts = window.carried.split(self.gradients.columns.sizes)
+        return {id(p) for p, part in zip(self.gradients.parameters, parts, strict=True) if part.any()}
 
     def _again(self) -> None:
         """Start a window over: its closure is evaluated again within one step."""
@@ -244,13 +250,8 @@ class Recorder:
         self.trace.coupled += self.meter.coupled
         if self.window.held:
             self._lose(self.window.held)
-        for micro_batch in self.trace.lost:
-            self._count_epoch(micro_batch.epoch)
         self.trace.updates[:] = tell_hand_clipping(self.trace.updates)
-        sizes = {epoch: self.capture.fetches.sizes[number] for number, epoch in self.capture.epochs.items()}
-        epochs = range(len(self.trace.epoch_sizes))
-        self.trace.fetched_sizes = [sizes.get(epoch, (0, -1))[0] for epoch in epochs]
-        self.trace.loader_sizes = [sizes.get(epoch, (0, -1))[1] for epoch in epochs]
+        self.capture.count_epochs()
 
     # small things
     def note(self, kind: str, location: str | None) -> None:
@@ -262,8 +263,3 @@ class Recorder:
     def _event(self, kind: str, location: str | None, value: float | None = None) -> None:
         coming = kind in ("batch", "forward")
         self.trace.events.append(Event(kind, self.begun if coming else self.begun - 1, location, value))
-
-    def _count_epoch(self, epoch: int) -> None:
-        sizes = self.trace.epoch_sizes
-        sizes.extend([0] * (epoch + 1 - len(sizes)))
-        sizes[epoch] += 1
