@@ -1,0 +1,166 @@
+"""Where the windows of a run end, beside where its declared accumulation steps put their ends."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from accumkit.trace.record import MicroBatch, Trace, Update
+
+
+@dataclass(frozen=True)
+class Pass:
+    """The micro-batches of one pass over the data, in the order of their backward."""
+
+    epoch: int
+    micro_batches: tuple[MicroBatch, ...]
+    ends: tuple[int, ...]  # how many of them had run at each step, the last step of the pass included
+    size: int  # micro-batches that the loader yielded or holds; more than ran where some never had a backward
+
+    @property
+    def ran(self) -> int:
+        """Micro-batches that had a backward."""
+        return len(self.micro_batches)
+
+    @property
+    def inner(self) -> tuple[int, ...]:
+        """The ends before the pass was over; there the boundary's condition shows."""
+        return tuple(end for end in self.ends if end < self.ran)
+
+    @property
+    def left_over(self) -> tuple[MicroBatch, ...]:
+        """The micro-batches after the last step of the pass."""
+        return self.micro_batches[self.ends[-1] if self.ends else 0 :]
+
+
+@dataclass(frozen=True)
+class Boundary:
+    """How a run's windows end.
+
+    ``kind`` is one of
+
+    - "declared": at every N micro-batches of a pass, and where the pass ends;
+    - "straddling": at every N micro-batches of the run, across the ends of passes;
+    - "every micro-batch": N is more than 1, and each micro-batch has a step of its own;
+    - "wrong count": at a constant distance from where they should be, every N - 1 or N + 1, or everywhere but there;
+    - "unclear": in no such way; also where a window's backward calls stand at several lines, each for a purpose of
+      its own (two networks, two losses), so that counting them says nothing.
+    """
+
+    kind: str
+    windows: tuple[Update, ...]  # the updates that have micro-batches
+    passes: tuple[Pass, ...]
+    steps: int = 1  # N, as declared
+    how: str = ""  # for a wrong count: what the condition seems to be
+    last_of_pass: frozenset[int] = field(default_factory=frozenset)  # indices of updates that end with their pass
+
+    @property
+    def crosses(self) -> bool:
+        """Whether a window has micro-batches of two passes."""
+        return any(map(_crosses, self.windows))
+
+    @property
+    def sizes(self) -> list[int]:
+        """Micro-batches in each window."""
+        return [update.accumulated for update in self.windows]
+
+    def begins_window(self, update: Update) -> bool:
+        """Whether an update begins where a window of N should, counted from the beginning of its pass."""
+        first = update.micro_batches[0]
+        home = next(p for p in self.passes if p.epoch == first.epoch)
+        return [m.index for m in home.micro_batches].index(first.index) % self.steps == 0
+
+    def is_tail(self, update: Update) -> bool:
+        """Whether an update is the short last window of a pass, and would be one with the boundary as declared."""
+        if update.index not in self.last_of_pass or update.accumulated >= self.steps:
+            return False
+        home = next(p for p in self.passes if p.epoch == update.micro_batches[-1].epoch)
+        return self.kind == "declared" or home.ran % self.steps != 0
+
+
+def read_boundary(trace: Trace) -> Boundary:
+    """Return how the windows of a trace end."""
+    steps, order = trace.accumulation_steps, trace.micro_batches
+    windows = tuple(update for update in trace.updates if update.micro_batches)
+    rank = {m.index: i + 1 for i, m in enumerate(order)}
+    by_epoch: dict[int, list[MicroBatch]] = {}
+    for micro_batch in order:
+        by_epoch.setdefault(micro_batch.epoch, []).append(micro_batch)
+    place = {m.index: i + 1 for members in by_epoch.values() for i, m in enumerate(members)}
+    ends: dict[int, list[int]] = {epoch: [] for epoch in by_epoch}
+    last_of_pass = set()
+    for update in windows:
+        last = update.micro_batches[-1]
+        ends[last.epoch].append(place[last.index])
+        if place[last.index] == len(by_epoch[last.epoch]):
+            last_of_pass.add(update.index)
+    passes = tuple(
+        Pass(epoch, tuple(members), tuple(ends[epoch]), max(_size(trace, epoch), len(members)))
+        for epoch, members in sorted(by_epoch.items())
+    )
+    overall = tuple(rank[u.micro_batches[-1].index] for u in windows)
+    kind, how = _kind(passes, overall, len(order), steps, windows)
+    if kind == "wrong count" and _many_lines(windows):
+        kind, how = "unclear", "a window has backward calls at several lines"
+    crossing = [u for u in windows if _crosses(u)]
+    if kind == "declared" and any(u.accumulated < steps for u in crossing):
+        kind = "unclear"
+    return Boundary(kind, windows, passes, steps, how, frozenset(last_of_pass))
+
+
+def _size(trace: Trace, epoch: int) -> int:
+    """Return how many micro-batches a pass had to offer, as far as was seen."""
+    sizes = (trace.epoch_sizes, trace.fetched_sizes, trace.loader_sizes)
+    return max((size[epoch] for size in sizes if 0 <= epoch < len(size)), default=0)
+
+
+def _kind(passes: tuple[Pass, ...], overall: tuple[int, ...], total: int, steps: int, windows: tuple[Update, ...]):
+    by_pass = [(p.inner, p.ran) for p in passes]
+    run = [(tuple(end for end in overall if end < total), total)]  # the same, for a counter that is never reset
+    if any(map(_crosses, windows)) and _fits(run, lambda n: range(steps, n, steps)):
+        return "straddling", ""
+    if _fits(by_pass, lambda n: range(steps, n, steps)):
+        return "declared", ""
+    if steps == 1:
+        return "unclear", ""
+    if windows and all(u.accumulated == 1 for u in windows):
+        return "every micro-batch", ""
+    # windows of N across the ends of passes: the counter is not reset there, and places within a pass say nothing
+    unbroken = {u.accumulated for u in windows if _crosses(u)} == {steps}
+    for ends in (run,) if unbroken else (by_pass, run):
+        longest = max((len(inner) for inner, _ in ends), default=0)
+        for count in (steps - 1, steps + 1):
+            if count > 1 and longest and _fits(ends, lambda n, count=count: range(count, n, count)):
+                return "wrong count", f"a step after every {count} micro-batches"
+        first = next((inner[0] for inner, _ in ends if inner), 0)
+        # over the whole run, 1 and then 2 each may as well be a warm-up
+        clear = (longest > 1 and steps > 2) if ends is run else (longest > 1 or first in (1, steps - 1))
+        if 0 < first < steps and clear and _fits(ends, lambda n, first=first: range(first, n, steps)):
+            return "wrong count", f"the first step after {first}, then one after every {steps}"
+        for gap in range(steps):
+            if steps > 2 and max(n for _, n in ends) > steps and _fits(
+                ends, lambda n, gap=gap: [i for i in range(1, n) if i % steps != gap]
+            ):  # fmt: skip
+                return (
+                    "wrong count",
+                    "a step everywhere but where it belongs: the condition is inverted",
+                )
+    return "unclear", ""
+
+
+def _crosses(update: Update) -> bool:
+    return update.micro_batches[0].epoch != update.micro_batches[-1].epoch
+
+
+def _many_lines(windows: tuple[Update, ...]) -> bool:
+    mixed = [len({m.location for m in u.micro_batches}) > 1 for u in windows if u.accumulated > 1]
+    return 2 * sum(mixed) > len(mixed)
+
+
+def _fits(ends: list[tuple[tuple[int, ...], int]], expected) -> bool:
+    return all(inner == tuple(expected(n)) for inner, n in ends)
+
+
+def declared_sizes(size: int, steps: int, tail: str = "step") -> list[int]:
+    """Return the windows that N accumulation steps make of one pass."""
+    full, rest = divmod(size, steps)
+    return [steps] * full + ([rest] if rest and tail == "step" else [])

@@ -1,0 +1,231 @@
+"""Rules about boundaries: where windows begin and end, and what is cleared, left behind or stepped there."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from accumkit.audit.boundary import declared_sizes
+from accumkit.audit.findings import Finding, listed, named, number, several, span
+from accumkit.audit.reading import Case
+from accumkit.trace.record import MicroBatch, Update
+
+
+def step_every_micro_batch(case: Case) -> Finding | None:
+    """A step after each backward, although windows of N were declared."""
+    if case.boundary.kind != "every micro-batch":
+        return None
+    windows = case.boundary.windows
+    return Finding(
+        "step-every-micro-batch",
+        f"{several(len(windows), 'step')} for {several(len(windows), 'micro-batch')}: every window holds 1 micro-batch "
+        f"instead of {case.steps}, so nothing is accumulated",
+        windows[0].location,
+        f"step only where a window ends, `if (i + 1) % {case.steps} == 0 or i + 1 == len(loader):`, with "
+        "`optimizer.step()` and `optimizer.zero_grad()` both inside that if",
+        "update",
+        _indices(windows),
+    )
+
+
+def off_by_one(case: Case) -> Finding | None:
+    """The boundary's condition holds at the wrong count, or everywhere but at the right one."""
+    boundary = case.boundary
+    if boundary.kind != "wrong count":
+        return None
+    home = max(boundary.passes, key=lambda p: p.ran)
+    expected = declared_sizes(home.ran, case.steps)
+    return Finding(
+        "off-by-one",
+        f"windows of {_sizes(boundary.sizes)} micro-batches ({boundary.how}); accumulation_steps={case.steps} over "
+        f"the {several(home.ran, 'micro-batch')} of a pass means {_sizes(expected)}",
+        boundary.windows[0].location,
+        f"count from 1 in the condition: `(i + 1) % {case.steps} == 0` where i comes from `enumerate(loader)`, "
+        "or `i + 1 == len(loader)` for the short last window",
+        "update",
+        _indices(boundary.windows),
+    )
+
+
+def zero_every_micro_batch(case: Case) -> Finding | None:
+    """Gradients cleared between the first backward of a window and its step."""
+    several_in = [u for u in case.boundary.windows if u.accumulated > 1 and not u.skipped]
+    cleared = [u for u in case.boundary.windows if any(m.fate == "erased" for m in u.micro_batches)]
+    often = [u for u in cleared if u.accumulated > 1]
+    if case.boundary.kind == "unclear" or not cleared or 2 * len(often) < len(several_in):
+        return None
+    gone = [m for u in cleared for m in u.micro_batches if m.fate == "erased"]
+    kept = {m.location for u in case.boundary.windows for m in u.micro_batches if m.fate == "kept"}
+    if kept and not kept & {m.location for m in gone}:
+        return None  # another backward, for another purpose: a discriminator clears what the generator's turn left
+    if _during_evaluation(case, gone):
+        return None
+    ran = sum(u.accumulated for u in cleared)
+    first = cleared[0]
+    lost = sum(m.fate == "erased" for m in first.micro_batches)
+    left = [m.weight for m in first.micro_batches if m.fate == "kept" and m.weight is not None]
+    rest = f", and what is left weighs {span(left)}" if left else ""
+    line = _cleared_at(case, gone)
+    how = "" if line else " (not by zero_grad(), so the line named is the backward before)"
+    return Finding(
+        "zero-every-micro-batch",
+        f"{len(gone)} of {several(ran, 'micro-batch')} were cleared before the step that should have used them: in "
+        f"update {first.index + 1}, {lost} of {first.accumulated} weigh 0{rest}{how}. In {named(_indices(cleared))}",
+        line or gone[0].location,
+        "clear the gradients once a window: `optimizer.zero_grad()` right after the step, or before the first backward "
+        "of the window",
+        "gradient",
+        _indices(cleared),
+    )
+
+
+def _during_evaluation(case: Case, gone: list[MicroBatch]) -> bool:
+    """Whether an evaluation came between these micro-batches and the clearing of their gradients."""
+    inside = {m.index for m in gone}
+    evaluated = {e.micro_batch for e in case.trace.events if e.kind == "evaluation"}
+    cleared = {e.micro_batch for e in case.trace.events if e.kind == "zero_grad"} & inside
+    return bool(cleared) and cleared <= evaluated
+
+
+def stale_gradients(case: Case) -> Finding | None:
+    """An update still holds the gradient of an earlier one."""
+    wrong = [u for u in case.trace.updates if u.carried > case.tolerance and not u.skipped]
+    if case.boundary.kind == "every micro-batch":  # too many steps; cleared once a window all the same?
+        if not any(case.boundary.begins_window(u) for u in wrong if u.micro_batches):
+            return None
+    if not wrong:
+        return None
+    worst = max(wrong, key=lambda u: u.carried)
+    cleared = "" if case.trace.count_of("zero_grad") else "; zero_grad() was never called"
+    return Finding(
+        "stale-gradients",
+        f"{named(_indices(wrong))} still {'holds' if len(wrong) == 1 else 'hold'} the gradient of earlier updates: "
+        f"what was left over is {number(worst.carried)} times as long as the whole gradient in update "
+        f"{worst.index + 1}, and should be 0{cleared}",
+        wrong[0].location,
+        "clear the gradients once a window: `optimizer.zero_grad()` right after `optimizer.step()`",
+        "gradient",
+        _indices(wrong),
+    )
+
+
+def tail_leaked(case: Case) -> Finding | None:
+    """What a pass left over is still in .grad when the next pass begins."""
+    wrong = _leaking(case)
+    if not wrong:
+        return None
+    boundary = case.boundary
+    first = wrong[0]
+    strays = [m for m in first.micro_batches if m.fate == "leaked"]
+    weights = [m.weight for m in strays if m.weight is not None]
+    weigh = f", where each of their examples weighs {span(weights)} beside its own" if weights else ""
+    end = sum(len(p.left_over) for p in boundary.passes[-1:])
+    lost = ""
+    if end and case.trace.lost:
+        lost = f"; {several(end, 'micro-batch')} at the end of the run made no update at all"
+    step = next((u.location for u in boundary.windows if u.index not in _indices(wrong)), first.location)
+    return Finding(
+        "tail-leaked",
+        f"{several(len(strays), 'micro-batch')} at the end of a pass had no step there and went into the next pass: "
+        f"update {first.index + 1} adds up {first.accumulated} micro-batches instead of {case.steps}{weigh}. "
+        f"In {named(_indices(wrong))}{lost}",
+        step,
+        "step for the short last window too: `or i + 1 == len(loader)` in the condition; where it is to be left out, "
+        'clear its gradients before the next pass and declare `tail="drop"`',
+        "gradient",
+        _indices(wrong),
+    )
+
+
+def _leaking(case: Case) -> list[Update]:
+    """Return the updates that a leaked tail spoils; a window across passes that has its N micro-batches is none."""
+    boundary = case.boundary
+    if boundary.kind == "straddling" or (boundary.kind == "wrong count" and not _has_tail(case)):
+        return []
+    leaked = [u for u in boundary.windows if any(m.fate == "leaked" for m in u.micro_batches)]
+    return [u for u in leaked if u.accumulated > case.steps or boundary.kind in ("declared", "wrong count")]
+
+
+def _has_tail(case: Case) -> bool:
+    return any(p.ran % case.steps for p in case.boundary.passes)
+
+
+def tail_dropped(case: Case) -> Finding | None:
+    """Micro-batches at the end of a pass that no step ever used."""
+    gone = [m for group in dropped(case) for m in group]
+    unrun = [] if _leaking(case) or gone else never_ran(case)
+    if not gone and not unrun:
+        return None
+    updates = case.boundary.windows
+    by_pass = Counter(m.epoch for m in gone) if gone else dict(unrun)
+    total = sum(by_pass.values())
+    passes = "the pass" if len(by_pass) == 1 else f"{len(by_pass)} passes"
+    last = f"the last {span(by_pass.values())} micro-batches" if max(by_pass.values()) > 1 else "the last micro-batch"
+    if gone:
+        seen = f"{last} of {passes} made no update: {several(sum(m.examples for m in gone), 'example')} weigh 0"
+    else:
+        seen = f"{last} of {passes} never had a backward, so {several(total, 'micro-batch')} made no update"
+    never = "" if updates else f"; a pass has fewer than {case.steps}, so there was no update at all"
+    return Finding(
+        "tail-dropped",
+        seen + never,
+        _cleared_at(case, gone) or (updates[0].location if updates else gone[-1].location if gone else None),
+        "step for the short last window too: `or i + 1 == len(loader)` in the condition; where it is left out on "
+        'purpose, declare `tail="drop"`',
+        "update",
+    )
+
+
+def never_ran(case: Case) -> list[tuple[int, int]]:
+    """Return the passes whose short last window was left out before it ran: (pass, its micro-batches)."""
+    if case.trace.tail == "drop" or case.boundary.kind != "declared":
+        return []
+    found = [(p.epoch, p.size % case.steps) for p in case.boundary.passes if p.size - p.ran == p.size % case.steps > 0]
+    return found if len(found) == len(case.boundary.passes) else []
+
+
+def dropped(case: Case) -> list[list[MicroBatch]]:
+    """Return the stretches of micro-batches that were lost without being meant to, a pass at a time."""
+    boundary = case.boundary
+    if not case.trace.lost or _leaking(case) or (boundary.kind == "wrong count" and not _has_tail(case)):
+        return []
+    at_the_end = all(m.epoch == boundary.passes[-1].epoch for m in case.trace.lost)
+    if boundary.kind == "straddling" or (boundary.kind == "unclear" and (boundary.crosses or at_the_end)):
+        return []  # windows go on into the next pass; the run's last one did not get there
+    by_epoch: dict[int, list[MicroBatch]] = {}
+    for m in case.trace.lost:
+        by_epoch.setdefault(m.epoch, []).append(m)
+    groups = list(by_epoch.values())
+    if case.trace.tail == "drop":
+        groups = [group for group in groups if len(group) >= case.steps]
+    if cut_short(case) and groups and groups[-1][-1].epoch == boundary.passes[-1].epoch:
+        groups.pop()
+    if not boundary.windows and any(p.ran >= case.steps for p in boundary.passes):
+        return []  # no step in a run that had full windows: not a matter of the tail
+    return groups
+
+
+def cut_short(case: Case) -> bool:
+    """Whether the last pass was broken off before its data was over, after passes that left nothing over."""
+    if not case.boundary.passes:
+        return False
+    if never_ran(case):
+        return False
+    *before, last = case.boundary.passes
+    whole = max((p.ran for p in before), default=last.size)
+    return last.ran < max(whole, last.size) and not any(p.left_over for p in before)
+
+
+def _cleared_at(case: Case, gone: list[MicroBatch]) -> str | None:
+    """Return the line that cleared these micro-batches' gradients, the most frequent one."""
+    inside = {m.index for m in gone}
+    lines = Counter(e.location for e in case.trace.events if e.kind == "zero_grad" and e.micro_batch in inside)
+    return lines.most_common(1)[0][0] if lines else None
+
+
+def _sizes(sizes: list[int]) -> str:
+    shown = [str(size) for size in sizes[:8]]
+    return listed(shown) if len(sizes) <= 8 else ", ".join(shown) + ", ..."
+
+
+def _indices(updates) -> tuple[int, ...]:
+    return tuple(update.index for update in updates)

@@ -1,0 +1,198 @@
+"""What a trace's measured shares say about how the losses were divided."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from accumkit.audit.boundary import Boundary, read_boundary
+from accumkit.trace.record import MicroBatch, Trace, Update
+
+TOLERANCE = {"float64": 1e-6, "float32": 1e-3}  # of a weight, relative; other precisions:
+LOW_PRECISION = 2e-2
+
+# The ways to divide: from a window's facts to the share of each of its micro-batches. "sum" and "mean" say what
+# the loss does over a micro-batch; W is the window's count, k its micro-batches, N the declared ones. The first that
+# explains all windows is taken, so right ones come first.
+DIVISORS = {
+    "sum/W": lambda w: [n / w.count for n in w.counts],
+    "mean/k": lambda w: [1 / w.size] * w.size,
+    "mean/N": lambda w: [1 / w.steps] * w.size,
+    "sum/F": lambda w: [n / w.full for n in w.counts] if w.full else None,
+    "sum": lambda w: list(w.counts) if set(w.counts) <= {0, 1} else None,  # of one unit each: mean and sum are one
+    "mean": lambda w: [1.0] * w.size,
+    "sum/W/N": lambda w: [n / w.count / w.steps for n in w.counts],
+    "sum/W/k": lambda w: [n / w.count / w.size for n in w.counts],
+    "sum/W/W": lambda w: [n / w.count**2 for n in w.counts],
+    "mean/N/N": lambda w: [1 / w.steps**2] * w.size,
+    "mean/k/N": lambda w: [1 / w.size / w.steps] * w.size,
+    "mean/k/k": lambda w: [1 / w.size**2] * w.size,
+    "mean/W": lambda w: [1 / w.count] * w.size,
+    "mean/W/N": lambda w: [1 / w.count / w.steps] * w.size,
+    "mean/W/k": lambda w: [1 / w.count / w.size] * w.size,
+    "examples": lambda w: [e / sum(w.examples) for e in w.examples],
+    "sum/examples": lambda w: [n / sum(w.examples) for n in w.counts],
+}
+RIGHT = ("sum/W", "mean/k")
+TWICE = ("mean/W", *(name for name in DIVISORS if name.count("/") == 2))
+
+
+@dataclass(frozen=True)
+class Window:
+    """One window whose shares can be judged."""
+
+    update: Update
+    members: tuple[MicroBatch, ...]
+    steps: int  # N
+    is_tail: bool
+    full: float | None  # the count of full windows, where they all have the same
+    tolerance: float
+
+    @property
+    def size(self) -> int:
+        """Micro-batches, k."""
+        return len(self.members)
+
+    @property
+    def counts(self) -> list[float]:
+        """Units of each micro-batch."""
+        return [m.count for m in self.members]
+
+    @property
+    def examples(self) -> list[int]:
+        """Examples of each micro-batch."""
+        return [m.examples for m in self.members]
+
+    @property
+    def count(self) -> float:
+        """Units of the window, W."""
+        return sum(self.counts)
+
+    @property
+    def weights(self) -> list[float]:
+        """What one example weighs in each micro-batch that counts anything; 1 is fair."""
+        return [m.share * self.count / m.count for m in self.members if m.count]
+
+    @property
+    def coefficients(self) -> list[float]:
+        """What each unit's loss was multiplied by; 1 / W is right."""
+        return [m.share / m.count for m in self.members if m.count]
+
+    @property
+    def even(self) -> bool:
+        """Whether all its examples weigh the same."""
+        return near(self.weights, [max(self.weights)] * len(self.weights), self.tolerance)
+
+    @property
+    def fair(self) -> bool:
+        """Whether all its examples weigh 1."""
+        return near(self.weights, [1.0] * len(self.weights), self.tolerance)
+
+    def follows(self, name: str) -> bool:
+        """Whether its shares are those of one way to divide."""
+        shares = DIVISORS[name](self)
+        return shares is not None and near(
+            [m.share for m in self.members if m.count],
+            [s for s, m in zip(shares, self.members, strict=True) if m.count],
+            self.tolerance,
+        )
+
+
+def near(values: list[float], expected: list[float], tolerance: float) -> bool:
+    """Whether numbers agree, relative to the expected ones."""
+    return all(abs(v - e) <= tolerance * abs(e) for v, e in zip(values, expected, strict=True))
+
+
+def tolerance_of(trace: Trace) -> float:
+    """Return how far a weight may be from 1, relative: the precision's own, or the rounding that was measured."""
+    floor = max((update.floor or 0.0 for update in trace.updates), default=0.0)
+    return max(TOLERANCE.get(trace.precision, LOW_PRECISION), min(floor, LOW_PRECISION))
+
+
+@dataclass(frozen=True)
+class Case:
+    """A trace with what the rules need to know of it."""
+
+    trace: Trace
+    boundary: Boundary
+    tolerance: float
+    windows: tuple[Window, ...]  # those whose shares can be judged
+    ways: dict[int, str | None]  # by update: the way of DIVISORS that explains its shares, None where none does
+    constant: tuple[str, float] | None = None  # no way explains them, but one factor does over the whole run
+
+    @property
+    def steps(self) -> int:
+        """N, as declared."""
+        return self.trace.accumulation_steps
+
+    def following(self, *ways: str) -> list[Window]:
+        """Return the windows that were divided in one of these ways."""
+        return [w for w in self.windows if self.ways[w.update.index] in ways]
+
+    def foreign(self, update: Update) -> bool:
+        """Whether the loop's own gradients are not those of the declared objective."""
+        return update.unexplained is not None and update.unexplained > unexplained_limit(self.tolerance)
+
+
+def unexplained_limit(tolerance: float) -> float:
+    """Return how much of the loop's gradients may differ from the objective's: more than rounding, less than a loss."""
+    return min(10 * tolerance, 0.1)
+
+
+def read(trace: Trace) -> Case:
+    """Return a trace as the rules see it."""
+    boundary = read_boundary(trace)
+    case = Case(trace, boundary, tolerance_of(trace), (), {})
+    judged = [update for update in boundary.windows if _judged(case, update)]
+    full = {round(sum(m.count for m in u.micro_batches), 9) for u in judged if u.accumulated == case.steps}
+    windows = tuple(
+        Window(
+            update=update,
+            members=update.micro_batches,
+            steps=case.steps,
+            is_tail=boundary.is_tail(update),
+            full=full.copy().pop() if len(full) == 1 else None,
+            tolerance=case.tolerance,
+        )
+        for update in judged
+    )
+    ways = _ways(windows)
+    constant = _constant(windows, case.tolerance) if None in ways.values() or len(set(ways.values())) > 1 else None
+    return Case(trace, boundary, case.tolerance, windows, dict.fromkeys(ways) if constant else ways, constant)
+
+
+def _judged(case: Case, update: Update) -> bool:
+    """Whether a window's weights speak of its divisor, and not of a boundary or of a gradient that was cleared."""
+    fates = {m.fate for m in update.micro_batches}
+    if update.skipped or any(m.share is None or m.count is None for m in update.micro_batches):
+        return False
+    if not sum(m.count for m in update.micro_batches) or case.foreign(update):
+        return False
+    if "erased" in fates or ("leaked" in fates and case.boundary.kind != "straddling"):
+        return False
+    if case.boundary.kind in ("declared", "straddling", "unclear"):
+        return True
+    return case.boundary.kind == "wrong count" and (update.accumulated == case.steps or case.boundary.is_tail(update))
+
+
+def _ways(windows: tuple[Window, ...]) -> dict[int, str | None]:
+    """Explain every window by one way to divide if one will do, else by as few as possible."""
+    fitting = {name: {w.update.index for w in windows if w.follows(name)} for name in DIVISORS}
+    ways: dict[int, str | None] = {w.update.index: None for w in windows}
+    open_ = set(ways)
+    while open_:
+        name = max(DIVISORS, key=lambda name: len(fitting[name] & open_))  # the first of those that explain most
+        explained = fitting[name] & open_
+        if not explained:
+            break
+        ways.update(dict.fromkeys(explained, name))
+        open_ -= explained
+    return ways
+
+
+def _constant(windows: tuple[Window, ...], tolerance: float) -> tuple[str, float] | None:
+    """Return the factor by which every example of the run weighs the same: a multiplier of its loss, or its weight."""
+    for kind in ("coefficients", "weights"):
+        factors = [factor for w in windows for factor in getattr(w, kind)]
+        if near(factors, [factors[0]] * len(factors), 2 * tolerance):
+            return kind[:-1], factors[0]
+    return None

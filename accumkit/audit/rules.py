@@ -1,0 +1,38 @@
+"""Every rule of the audit, in the order in which findings are told: boundaries first, for they explain weights."""
+
+from __future__ import annotations
+
+from accumkit.audit.ends import (
+    off_by_one,
+    stale_gradients,
+    step_every_micro_batch,
+    tail_dropped,
+    tail_leaked,
+    zero_every_micro_batch,
+)
+from accumkit.audit.findings import Finding
+from accumkit.audit.reading import Case
+from accumkit.audit.scale import double_division, missing_division, tail_divisor
+from accumkit.audit.schedule import scheduler_every_micro_batch
+from accumkit.audit.weighting import class_weighting, mean_of_means, token_weighting
+
+RULES = (
+    step_every_micro_batch,
+    zero_every_micro_batch,
+    stale_gradients,
+    off_by_one,
+    tail_leaked,
+    tail_dropped,
+    missing_division,
+    double_division,
+    tail_divisor,
+    mean_of_means,
+    token_weighting,
+    class_weighting,
+    scheduler_every_micro_batch,
+)
+
+
+def findings_of(case: Case) -> tuple[Finding, ...]:
+    """Return what every rule finds."""
+    return tuple(finding for rule in RULES if (finding := rule(case)))

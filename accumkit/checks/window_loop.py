@@ -1,0 +1,106 @@
+"""Exercise 01: write the loop that makes many micro-batches into one update."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from accumkit.checks.problem import Outcome, Problem, WrongAnswer, of_verdict
+
+ACCUMULATION_STEPS = 4
+
+PRAISE = (
+    "in every update, every example weighs what it should: full windows, the short last one, "
+    "and micro-batches of different sizes."
+)
+
+ANSWER = '''\
+def train(model, loader, optimizer, accumulation_steps):
+    """Go through the loader once: one update for each window of micro-batches."""
+    ### BEGIN SOLUTION
+    micro_batches = iter(loader)
+    while window := list(islice(micro_batches, accumulation_steps)):
+        count = sum(len(labels) for images, labels in window)
+        optimizer.zero_grad()
+        for images, labels in window:
+            loss = F.cross_entropy(model(images), labels, reduction="sum")
+            (loss / count).backward()
+        optimizer.step()
+    ### END SOLUTION
+'''
+
+HINTS = (
+    "Think of one window at a time. Before its first backward you need one number: how many examples the whole "
+    "window holds. So collect the window's micro-batches in a list first; the last window may be shorter.",
+    'Use losses that are summed, not averaged: F.cross_entropy(..., reduction="sum"). A sum over a micro-batch, '
+    "divided by the count of the window, is that micro-batch's part of the window's mean, whatever its size.",
+    "The frame is this; three lines are missing, and each stands in its place.\n\n"
+    """
+    micro_batches = iter(loader)
+    while window := list(islice(micro_batches, accumulation_steps)):
+        count = ...                       # examples in the whole window
+        ...                               # forget the gradients of the window before
+        for images, labels in window:
+            loss = F.cross_entropy(model(images), labels, reduction="sum")
+            (loss / count).backward()     # adds to .grad
+        ...                               # one update
+    """,
+)
+
+
+def _judge(train: Callable) -> Outcome:
+    from accumkit.checks import check_loop
+
+    return of_verdict(check_loop(train, accumulation_steps=ACCUMULATION_STEPS), PRAISE)
+
+
+# The loop that many people write first. On data of any size it is wrong twice over.
+USUAL = """\
+def train(model, loader, optimizer, accumulation_steps):
+    optimizer.zero_grad()
+    for i, (images, labels) in enumerate(loader):
+        loss = F.cross_entropy(model(images), labels) / accumulation_steps
+        loss.backward()
+        if (i + 1) % accumulation_steps == 0 or i + 1 == len(loader):
+            optimizer.step()
+            optimizer.zero_grad()
+"""
+
+
+def _but(source: str, old: str, new: str) -> str:
+    if source.count(old) != 1:
+        raise ValueError(f"{old!r} stands {source.count(old)} times in the source, not once")
+    return source.replace(old, new)
+
+
+_SCALED = "(loss / count)"
+_STEP = "        optimizer.step()\n"
+_LAST = " or i + 1 == len(loader)"
+
+WRONG_ANSWERS = (
+    WrongAnswer("missing-division", _but(ANSWER, _SCALED, "(loss / len(labels))")),
+    WrongAnswer("double-division", _but(ANSWER, _SCALED, "(loss / count / len(window))")),
+    WrongAnswer("mean-of-means", _but(ANSWER, _SCALED, "(loss / len(labels) / len(window))")),
+    WrongAnswer("tail-divisor", USUAL),
+    WrongAnswer("tail-dropped", _but(USUAL, _LAST, "")),
+    WrongAnswer("tail-leaked", _but(_but(USUAL, _LAST, ""), "    optimizer.zero_grad()\n    for", "    for")),
+    WrongAnswer("off-by-one", _but(USUAL, "(i + 1) %", "i %")),
+    WrongAnswer("step-every-micro-batch", _but(ANSWER, _STEP, "    " + _STEP)),
+    WrongAnswer(
+        "zero-every-micro-batch",
+        _but(ANSWER, "            loss =", "            optimizer.zero_grad()\n            loss ="),
+    ),
+    WrongAnswer("stale-gradients", _but(ANSWER, "        optimizer.zero_grad()\n", "")),
+)
+
+PROBLEM = Problem(
+    id="01",
+    title="Write the window loop",
+    minutes=15,
+    difficulty="medium",
+    answer=ANSWER,
+    hints=HINTS,
+    judge=_judge,
+    wrong_answers=WRONG_ANSWERS,
+)
+
+check, hint, solution = PROBLEM.check, PROBLEM.hint, PROBLEM.solution

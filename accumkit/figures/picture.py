@@ -1,0 +1,106 @@
+"""A picture kept between drawings, so that a control can move it: one figure, drawn into again and again."""
+
+from __future__ import annotations
+
+from base64 import b64encode
+from collections.abc import Callable
+from functools import partial
+from html import escape
+
+from accumkit.figures import palette
+from accumkit.figures.timeline import draw_timeline, height_of
+from accumkit.figures.weights import draw_weights
+from accumkit.figures.words import describe_timeline, describe_weights
+from accumkit.trace.record import Trace
+
+
+class Picture:
+    """A picture of traces as HTML, made for drawing often: the figure is kept, its artists are replaced.
+
+    Attributes
+    ----------
+    figure : matplotlib.figure.Figure
+        What was drawn last; pyplot does not know of it.
+
+    Examples
+    --------
+    >>> from accumkit import figures
+    >>> from accumkit.trace.record import MicroBatch, Trace, Update
+    >>> micro = MicroBatch(0, 0, 4, 4, 1.0, 1.0, "kept", None)
+    >>> picture = figures.weights_picture(height=190)
+    >>> picture.html(Trace(1, unit="examples", updates=[Update(0, 0, (micro,), 4)])).startswith("<figure")
+    True
+    """
+
+    def __init__(
+        self,
+        draw: Callable[[object, Trace], object],
+        say: Callable[[Trace], str],
+        height: float | Callable[[Trace], float],
+        width: float = 648,
+        name: str = "",
+    ) -> None:
+        self._draw, self._say, self._height, self._width, self.name = draw, say, height, width, name
+        self.figure = palette.new_figure(width / 72, 2)
+        self._axes = palette.bare_axes(self.figure, 0, 0, width, 144)
+
+    def svg(self, trace: Trace) -> str:
+        """Draw ``trace`` and return the picture as SVG."""
+        height = self._height(trace) if callable(self._height) else self._height
+        self.figure.set_size_inches(self._width / 72, height / 72)  # the axes fill it, whatever its size
+        self._draw(self._axes, trace)
+        return palette.to_svg(self.figure)
+
+    def sentence(self, trace: Trace) -> str:
+        """Return what the picture of ``trace`` says, in words."""
+        return self._say(trace)
+
+    def html(self, trace: Trace, caption: bool = True) -> str:
+        """Draw ``trace`` and return picture and sentence as HTML; the sentence is also the alternative text."""
+        return card(self.svg(trace), self.sentence(trace), self.name, caption)
+
+
+def weights_picture(
+    height: float = 224, width: float = 648, name: str = "What each example weighs", up_to_scale: bool = False
+) -> Picture:
+    """Return a picture of weights to draw into; its size is in points, ``up_to_scale`` as in ``weights``."""
+    return Picture(
+        partial(draw_weights, up_to_scale=up_to_scale),
+        partial(describe_weights, up_to_scale=up_to_scale),
+        height, width, name,
+    )  # fmt: skip
+
+
+def timeline_picture(width: float = 648, name: str = "What the loop did") -> Picture:
+    """Return a picture of a timeline to draw into, ``width`` points wide and as high as its rows need."""
+    return Picture(draw_timeline, describe_timeline, height_of, width, name)
+
+
+def card(svg: str, sentence: str, name: str = "", caption: bool = True) -> str:
+    """Return a picture with its sentence as HTML: a white card, which reads alike in light and dark themes.
+
+    Parameters
+    ----------
+    svg : str
+        The picture.
+    sentence : str
+        What it says; shown under it and given as its alternative text.
+    name : str
+        A heading for it, if any.
+    caption : bool
+        Whether the sentence is shown; it is the alternative text in any case.
+
+    Returns
+    -------
+    str
+    """
+    # As an image, not as inline SVG: identifiers cannot clash, and notebooks that are not trusted show it too.
+    source = b64encode(svg.encode()).decode()
+    heading = f'<div style="font-weight:600;margin:0 0 4px">{escape(name)}</div>' if name else ""
+    said = f'<figcaption style="margin:4px 0 0;color:#1a1a1a">{escape(sentence)}</figcaption>' if caption else ""
+    return (
+        '<figure style="margin:0 0 8px;padding:10px 14px;max-width:900px;box-sizing:border-box;background:#fff;'
+        'color:#1a1a1a;border:1px solid #bdbdbd;border-radius:6px;line-height:1.45">'
+        f'{heading}<img alt="{escape(sentence)}" src="data:image/svg+xml;base64,{source}" '
+        f'style="display:block;width:100%;height:auto;background:#fff">{said}</figure>'
+    )

@@ -1,0 +1,230 @@
+"""The right loop: every example weighs the same in every update."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterable
+from math import isfinite
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.utils import clip_grad_norm_
+
+from accumkit.arguments import (
+    check_accumulation_steps,
+    check_device,
+    check_max_grad_norm,
+    check_model,
+    check_objective,
+    check_optimizer,
+    check_precision,
+    check_scheduler,
+    check_tail,
+)
+from accumkit.epoch_log import EpochLog, UpdateLog
+from accumkit.objective import AccumkitError, Objective
+from accumkit.safety import Undo, bad_loss, explain, gradient_not_finite, not_finite, nothing_counts
+from accumkit.stream import provisional_divisor, stream
+from accumkit.window import gather
+
+
+def train_epoch(
+    model: nn.Module,
+    loader: Iterable,
+    optimizer: torch.optim.Optimizer,
+    objective: Objective,
+    *,
+    accumulation_steps: int,
+    device: torch.device | str | int | None = None,
+    scheduler_per_update: Any = None,
+    scaler: torch.amp.GradScaler | None = None,
+    autocast_dtype: torch.dtype | None = None,
+    max_grad_norm: float | None = None,
+    tail: str = "step",
+    buffered: bool = True,
+) -> EpochLog:
+    """Train for one pass over the data, one update for each window of micro-batches.
+
+    Each update's gradient is that of (sum of losses in the window) / (count of the window), as if the window were one
+    batch: also for micro-batches of unequal size, tokens, class weights, micro-batches without a valid target, and the
+    tail. (Layers that mix the examples of a micro-batch, such as BatchNorm, still see one micro-batch at a time.)
+
+    Parameters
+    ----------
+    model : nn.Module
+        In training mode.
+    loader : iterable
+        Gives batches; needs no length and is gone through once.
+    optimizer : torch.optim.Optimizer
+        Makes one step an update. Gradients found before the epoch are set aside; none are left after it.
+    objective : Objective
+        What to minimise, and how units are counted.
+    accumulation_steps : int
+        Micro-batches in a full window, 1 or more.
+    device : torch.device, str or int, optional
+        Where batches go, one at a time; by default where the model's parameters are.
+    scheduler_per_update : scheduler, optional
+        Stepped once an update, and not when a scaler skipped it. One that counts epochs is the caller's to step.
+    scaler : torch.amp.GradScaler, optional
+        Its scale holds for a whole window. A gradient that is not finite is then a skipped update, not an error.
+    autocast_dtype : torch.dtype, optional
+        Forward and objective run under autocast with this type: ``torch.bfloat16`` or ``torch.float16``.
+    max_grad_norm : float, optional
+        Largest norm of an update's gradient; clipped once an update, after unscaling.
+    tail : {"step", "drop"}
+        Whether the last, shorter window makes an update.
+    buffered : bool
+        True holds one window of batches, so that its count is known before the first backward. False holds none, for
+        streams and huge inputs: the summed loss is accumulated and the gradients are divided once, before clipping.
+
+    Returns
+    -------
+    EpochLog
+        Updates, micro-batches, examples and units, counted apart, and the true mean loss.
+
+    Raises
+    ------
+    AccumkitError
+        For arguments or batches that cannot work. Whatever stops a window (an interrupt too) leaves parameters,
+        buffers, gradients and optimizer as they were before it; updates made earlier are kept.
+
+    Examples
+    --------
+    >>> import accumkit as ak, torch
+    >>> data = torch.randn(19, 2), torch.zeros(19, dtype=torch.long)
+    >>> model = torch.nn.Linear(2, 3)
+    >>> optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    >>> loader = list(zip(*(part.split(4) for part in data)))
+    >>> log = ak.train_epoch(model, loader, optimizer, ak.classification(), accumulation_steps=3)
+    >>> [update.examples for update in log.updates]
+    [12, 7]
+    """
+    steps = check_accumulation_steps(accumulation_steps)
+    check_tail(tail)
+    check_objective(objective)
+    check_model(model)
+    trained = check_optimizer(model, optimizer)
+    place = check_device(model, device)
+    check_scheduler(scheduler_per_update, optimizer)
+    max_norm = check_max_grad_norm(max_grad_norm)
+    scaler = check_precision(autocast_dtype, scaler, trained)
+    total = _total(objective, autocast_dtype, place)
+    scale = scaler.get_scale() if scaler else 1.0
+    on_host = place.type == "cpu"  # there .item() waits for nothing; elsewhere losses are read once a window
+
+    undo = Undo(model, dict.fromkeys([*trained, *(p for p in model.parameters() if p.requires_grad)]))
+    updates: list[UpdateLog] = []
+    dropped = (0, 0)
+    doing, batch, losses, unscaled = "fetch", None, [], False
+    try:
+        for window in (gather if buffered else stream)(loader, steps, objective, place):
+            where = f"update {len(updates) + 1}"
+            if buffered and window.is_tail and tail == "drop":
+                dropped = (len(window), window.examples)
+                break
+            if buffered and not window.count:
+                raise nothing_counts(window, where)
+            doing, losses, gradient = "train", [], None
+            undo.remember()
+            for batch in window:
+                loss = total(model, batch)
+                if not isinstance(loss, Tensor) or loss.dim() or loss.grad_fn is None:
+                    raise bad_loss(loss, f"{where}, micro-batch {len(losses) + 1}")
+                if gradient is None or gradient.dtype != loss.dtype:
+                    # backward(1 / W) is (loss / W).backward() without a division for each micro-batch
+                    divisor = window.count if buffered else provisional_divisor(window.counts[0], steps)
+                    gradient = torch.ones((), dtype=loss.dtype, device=loss.device) / divisor
+                (scaler.scale(loss) if scaler else loss).backward(gradient)
+                losses.append(loss.item() if on_host else loss.detach())
+                loss = batch = None  # so that the next micro-batch finds the device free of this one
+
+            doing = "finish"
+            if not buffered:
+                if window.is_tail and tail == "drop":
+                    dropped = (len(window), window.examples)
+                    break
+                if not window.count:
+                    raise nothing_counts(window, where)
+                _divide(trained, window.count / divisor)
+            losses = losses if on_host else torch.stack(losses).tolist()
+            mean = sum(losses) / window.count
+            if not scaler and not isfinite(mean):
+                raise not_finite(losses, window.counts, model, where)
+            term = _per_update(objective, model, scaler, where)
+            norm = None
+            if max_norm is not None:
+                if scaler:
+                    unscaled = True
+                    scaler.unscale_(optimizer)
+                norm = clip_grad_norm_(trained, max_norm).item()
+                if not scaler and not isfinite(norm):
+                    raise gradient_not_finite(norm, where)
+
+            doing, skipped = "step", False
+            if scaler:
+                unscaled = True
+                scaler.step(optimizer)
+                scaler.update()
+                before, scale, unscaled = scale, scaler.get_scale(), False
+                skipped = scale < before or scale == 0  # a scaler shrinks its scale when it skipped, and only then
+            else:
+                optimizer.step()
+            undo.settle()
+            updates.append(UpdateLog(len(window), window.examples, window.count, mean, term, norm, skipped))
+            doing = "schedule"
+            if scheduler_per_update is not None and not skipped:
+                scheduler_per_update.step()
+            doing = "fetch"
+    except BaseException as error:
+        undo.settle() if doing in ("step", "schedule") else undo.restore()
+        if unscaled:
+            scaler.update(scale)  # the same scale: only forgets that this window's gradients were unscaled
+        number = len(updates) + (doing != "schedule")
+        problem = explain(error, doing, number, len(losses) + 1, batch)
+        if problem is error:
+            raise
+        raise problem from (error.__cause__ if isinstance(error, AccumkitError) else error)
+    if dropped[0]:
+        undo.restore()
+    if not updates:
+        warnings.warn(
+            f"no update was made: the data ended after {dropped[0]} micro-batches, a window needs {steps}, and "
+            'tail="drop" leaves the rest out; give tail="step" or fewer accumulation_steps',
+            UserWarning,
+            stacklevel=2,
+        )
+    return EpochLog(tuple(updates), objective.unit, *dropped)
+
+
+def _total(objective: Objective, dtype: torch.dtype | None, place: torch.device) -> Callable[[nn.Module, Any], Tensor]:
+    if dtype is None:  # an autocast that is off would cost as much as all the bookkeeping
+        return objective.total
+
+    def total(model: nn.Module, batch: Any) -> Tensor:
+        with torch.autocast(place.type, dtype=dtype):
+            return objective.total(model, batch)
+
+    return total
+
+
+def _divide(parameters: list[nn.Parameter], divisor: float) -> None:
+    gradients = [p.grad for p in parameters if p.grad is not None]
+    dense = [g for g in gradients if g.layout is torch.strided]
+    if dense and divisor != 1:
+        torch._foreach_div_(dense, divisor)  # one call for all; clip_grad_norm_ does its scaling the same way
+    for sparse in (g for g in gradients if g.layout is not torch.strided):
+        sparse.div_(divisor)
+
+
+def _per_update(objective: Objective, model: nn.Module, scaler: Any, where: str) -> float | None:
+    if objective.per_update is None:
+        return None
+    term = objective.per_update(model)
+    if not isinstance(term, Tensor) or term.dim() or term.grad_fn is None:
+        raise bad_loss(term, f"{where}, per_update")
+    (scaler.scale(term) if scaler else term).backward()
+    value = term.item()
+    if not scaler and not isfinite(value):
+        raise AccumkitError(f"{where}: the objective's per_update term is {value}; look at what it computes")
+    return value

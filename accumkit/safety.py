@@ -1,0 +1,148 @@
+"""A window happens whole or not at all: put a model back, and say what went wrong and what is kept."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from accumkit.batches import OUT_OF_MEMORY, describe
+from accumkit.errors import AccumkitError
+from accumkit.window import Window
+
+
+class Undo:
+    """Puts gradients and buffers (such as BatchNorm's statistics) back to where a window found them.
+
+    Parameters cannot have changed before the optimizer's step, so they need no copy. Gradients are set aside, not
+    cleared in place: an epoch's first window may find some, later windows find none.
+    """
+
+    def __init__(self, model: nn.Module, parameters: Iterable[nn.Parameter]) -> None:
+        self._parameters = list(parameters)
+        self._found = [(p, p.grad) for p in self._parameters if p.grad is not None]
+        self._buffers = [
+            (module, name) for module in model.modules() for name, _ in module.named_buffers(recurse=False)
+        ]
+        self._saved: list[tuple[nn.Module, str, Tensor, Tensor]] = []
+        self.clear()
+
+    def clear(self) -> None:
+        """Set every gradient to None."""
+        for parameter in self._parameters:  # cheaper than optimizer.zero_grad(), and the same
+            parameter.grad = None
+
+    def remember(self) -> None:
+        """Copy the buffers at the start of a window."""
+        if self._buffers:
+            found = [(module, name, getattr(module, name)) for module, name in self._buffers]
+            self._saved = [(module, name, b, b.clone()) for module, name, b in found if isinstance(b, Tensor)]
+
+    def restore(self) -> None:
+        """Put the buffers and gradients back."""
+        self.clear()
+        with torch.no_grad():
+            for module, name, buffer, before in self._saved:
+                buffer.copy_(before)
+                setattr(module, name, buffer)  # a forward may have put another tensor in its place
+        for parameter, gradient in self._found:
+            parameter.grad = gradient
+        self._saved = []
+
+    def settle(self) -> None:
+        """Let go of everything after an update."""
+        self.clear()
+        self._saved, self._found = [], []
+
+
+def bad_loss(loss: Any, where: str) -> AccumkitError:
+    """Return the error for a loss that cannot be accumulated."""
+    if not isinstance(loss, Tensor):
+        return AccumkitError(
+            f"{where}: the objective's loss is {type(loss).__name__}, not a tensor; return the summed loss as a tensor "
+            "attached to the graph, so no .item(), float() or numpy"
+        )
+    if loss.dim():
+        return AccumkitError(
+            f"{where}: the objective's loss has shape {tuple(loss.shape)}, not a scalar; sum it, "
+            'for example with reduction="sum" or .sum()'
+        )
+    return AccumkitError(
+        f"{where}: the objective's loss is not attached to the graph, so it has no gradient; leave out .detach(), "
+        ".item() and torch.no_grad(), and check that forward uses parameters that require a gradient"
+    )
+
+
+def not_finite(losses: list[float], counts: list[float], model: nn.Module, where: str) -> AccumkitError:
+    """Return the error for a window whose loss is NaN or infinite."""
+    first = next((i for i, loss in enumerate(losses) if not abs(loss) < float("inf")), len(losses) - 1)
+    if any(not torch.isfinite(p).all() for p in model.parameters()):
+        hint = "parameters of the model are not finite already: go back to a sound checkpoint"
+    elif not counts[first]:
+        hint = 'it has no valid unit: the mean of nothing is NaN, so let the objective sum (reduction="sum")'
+    else:
+        hint = "look at that batch's values, the learning rate, and logarithms or divisions in the loss"
+    return AccumkitError(f"{where}, micro-batch {first + 1}: its loss is {losses[first]}; {hint}")
+
+
+def gradient_not_finite(norm: float, where: str) -> AccumkitError:
+    """Return the error for a gradient that is NaN or infinite behind a loss that is neither."""
+    return AccumkitError(
+        f"{where}: the norm of the gradient is {norm} although the loss is finite; look for square roots, logarithms "
+        "or divisions at 0 in the model or the loss, or for numbers too large for its precision"
+    )
+
+
+def nothing_counts(window: Window, where: str) -> AccumkitError:
+    """Return the error for a window without one valid unit."""
+    return AccumkitError(
+        f"{where}: not one valid unit in its window ({len(window)} micro-batches, {window.examples} examples, count "
+        f"{window.count}), so its mean is not defined; check targets and ignore_index, or use larger windows"
+    )
+
+
+DOING = {
+    "fetch": "fetching a batch",
+    "train": "forward, the objective or backward",
+    "finish": "per_update or clipping",
+    "step": "the optimizer's step",
+    "schedule": "the scheduler's step",
+}
+
+
+def explain(error: BaseException, doing: str, update: int, micro_batch: int, batch: Any) -> BaseException:
+    """Return the exception to raise for ``error`` in an epoch: what went wrong, where, and what is kept.
+
+    Interrupts and out-of-memory errors stay what they are, with a note, since callers act on their type.
+
+    Parameters
+    ----------
+    error : BaseException
+        What was raised.
+    doing : str
+        A key of ``DOING``.
+    update, micro_batch : int
+        Which ones, from 1.
+    batch : object
+        The batch that was trained on, None where there was none.
+    """
+    kept = {1: "No update was made yet", 2: "Update 1 is kept"}.get(update, f"Updates 1 to {update - 1} are kept")
+    if doing == "step":
+        kept += f"; update {update} was cut inside the step, so parameters and optimizer may have changed in part"
+    elif doing == "schedule":
+        kept += f"; update {update} was made, its scheduler step was not"
+    else:
+        kept += f"; the model is as it was before update {update}"
+    if isinstance(error, AccumkitError):
+        return AccumkitError(f"{error}. {kept}.")
+    doing = "fetch" if doing == "train" and batch is None else doing
+    where = f"update {update}" + (f", micro-batch {micro_batch}" if doing == "train" else "")
+    if not isinstance(error, Exception) or isinstance(error, OUT_OF_MEMORY):
+        error.add_note(f"This was in {where}, in {DOING[doing]}. {kept}.")
+        return error
+    text = f"{where}: {DOING[doing]} raised {type(error).__name__}: {error}."
+    if doing == "train":
+        text += f" The batch was {describe(batch)}; try objective.total(model, batch) on such a batch alone."
+    return AccumkitError(f"{text} {kept}.")

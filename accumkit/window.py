@@ -1,0 +1,241 @@
+"""Windows: the micro-batches of one update, and how many units they hold together."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from math import isfinite
+from typing import Any
+
+import torch
+from torch.nn.utils.rnn import PackedSequence
+
+from accumkit import batches as _batches
+from accumkit.arguments import check_accumulation_steps, check_objective, check_tail
+from accumkit.batches import examples_in, leading_size, tensors_in
+from accumkit.objective import AccumkitError, Objective
+
+
+class Window:
+    """The micro-batches of one update.
+
+    Iterating gives the batches, each moved to the device when it is reached; a window can be gone through several
+    times (an optimizer with a closure needs that) until the next one is fetched.
+
+    Attributes
+    ----------
+    count : int or float
+        Units in the window: what its summed loss is divided by.
+    counts : list of int or float
+        Units in each micro-batch; a micro-batch's fair share is its count / the window's.
+    examples : int
+        Examples in the window.
+    index : int
+        Number of the window, from 0.
+    is_tail : bool
+        Whether the data ended before the window was full.
+    """
+
+    __slots__ = ("_buffer", "_move", "count", "counts", "examples", "index", "is_tail")
+
+    def __init__(self, index: int) -> None:
+        self.index = index
+        self.count: int | float = 0
+        self.counts: list[int | float] = []
+        self.examples = 0
+        self.is_tail = False
+        self._buffer: list[Any] | None = []
+        self._move: Callable[[Any], Any] | None = None
+
+    def __len__(self) -> int:
+        return len(self.counts)
+
+    def __iter__(self) -> Iterator[Any]:
+        if self._buffer is None:
+            raise AccumkitError(
+                f"window {self.index + 1} was let go when the next one was fetched, so that only one is held in "
+                "memory; use each window inside the for loop, before the next"
+            )
+        return iter(self._buffer) if self._move is None else map(self._move, self._buffer)
+
+    def __repr__(self) -> str:
+        tail = ", tail" if self.is_tail else ""
+        return f"Window {self.index + 1}: {len(self)} micro-batches, {self.examples} examples, count {self.count}{tail}"
+
+    def add(self, batch: Any, objective: Objective) -> list[torch.Tensor]:
+        """Count a batch into the window, and return its tensors."""
+        try:
+            tensors = tensors_in(batch)
+            examples = examples_in(batch) if isinstance(batch, PackedSequence) else leading_size(tensors, batch)
+            count = objective.count(batch)
+            if type(count) is not int:
+                count = count.item() if isinstance(count, torch.Tensor) else float(count)
+        except Exception as error:
+            raise uncountable(error, batch, self.where()) from error
+        if not isfinite(count) or count < 0:
+            raise AccumkitError(
+                f"{self.where()}: objective.count gave {count!r}; a count is a finite number of units, 0 or more "
+                "(negative class weights cannot be counted)"
+            )
+        self.examples += examples
+        self.counts.append(count)
+        self.count += count
+        return tensors
+
+    def where(self) -> str:
+        """Return the place of the micro-batch that is being fetched, for errors."""
+        return f"window {self.index + 1}, micro-batch {len(self.counts) + 1}"
+
+    def fetch_from(self, iterator: Iterator) -> Any:
+        """Return the next batch, or say where the loader failed."""
+        try:
+            return next(iterator)
+        except (StopIteration, *_batches.OUT_OF_MEMORY):
+            raise
+        except Exception as error:
+            raise AccumkitError(
+                f"{self.where()}: the loader raised {type(error).__name__}: {error}; make it give every batch when it "
+                "is gone through by itself"
+            ) from error
+
+    def let_go(self) -> None:
+        """Drop the batches; the numbers stay."""
+        self._buffer = None
+
+
+def fetch(loader: Iterable) -> Iterator:
+    """Return an iterator over a loader's batches; every batch that accumkit fetches comes through here."""
+    return iter(loader)
+
+
+def uncountable(error: Exception, batch: Any, where: str) -> AccumkitError:
+    """Return the error for a batch whose units or examples cannot be counted."""
+    if isinstance(error, AccumkitError):
+        return AccumkitError(f"{where}: {error}")
+    return AccumkitError(
+        f"{where}: objective.count failed with {type(error).__name__}: {error}. The batch was "
+        f"{_batches.describe(batch)}; make count= fit such a batch, or the loader yield what count= expects"
+    )
+
+
+def windows(
+    loader: Iterable,
+    accumulation_steps: int,
+    objective: Objective,
+    device: torch.device | str | int | None = None,
+    tail: str = "step",
+) -> Iterator[Window]:
+    """Yield the windows of a loader: ``accumulation_steps`` micro-batches each, and a shorter tail.
+
+    Parameters
+    ----------
+    loader : iterable
+        Gives batches; needs no length and is gone through once. At most one window of it is held, where it came from
+        (for a DataLoader: in host memory).
+    accumulation_steps : int
+        Micro-batches in a full window, 1 or more.
+    objective : Objective
+        Its ``count`` says how many units a batch holds.
+    device : torch.device, str or int, optional
+        Where each batch is moved when it is reached, one at a time; by default batches stay where they are.
+    tail : {"step", "drop"}
+        Whether the last, shorter window is given or left out.
+
+    Yields
+    ------
+    Window
+        With ``count``, ``counts``, ``examples``, ``is_tail``, a length, and the batches by iterating.
+
+    Raises
+    ------
+    AccumkitError
+        For arguments that cannot work, a loader without one batch, a count that is no count, and a loader that fills
+        memory again which a batch of the same window still uses.
+
+    Examples
+    --------
+    >>> import accumkit as ak, torch
+    >>> data = torch.zeros(19, 2), torch.zeros(19, dtype=torch.long)
+    >>> loader = zip(*(part.split(4) for part in data))
+    >>> [window.count for window in ak.windows(loader, 3, ak.classification())]
+    [12, 7]
+    """
+    steps = check_accumulation_steps(accumulation_steps)
+    check_tail(tail)
+    check_objective(objective)
+    place = None if device is None else torch.device(device)
+    return _kept(gather(loader, steps, objective, place), tail, place)
+
+
+def _kept(gathered: Iterator[Window], tail: str, place: torch.device | None) -> Iterator[Window]:
+    for window in gathered:
+        if window.is_tail and tail == "drop":
+            return
+        pinned = place is not None and place.type == "cuda" and any(t.is_pinned() for t in tensors_in(window._buffer))
+        yield window
+        if pinned:  # its batches may still be on their way over: do not let the loader write over them
+            torch.cuda.current_stream(place).synchronize()
+
+
+def gather(loader: Iterable, steps: int, objective: Objective, device: torch.device | None) -> Iterator[Window]:
+    """Yield every window, the tail too; the arguments have been checked."""
+    iterator = batches_of(loader)
+    move, index = None, 0
+    while True:
+        window = Window(index)
+        buffer, before, tensors = window._buffer, [], None
+        while len(buffer) < steps:
+            if tensors is not None:
+                before.append(_batches.remember(tensors))  # before the loader can write over it
+            try:
+                batch = window.fetch_from(iterator)
+            except StopIteration:
+                window.is_tail = True
+                break
+            if index == 0 and not buffer:
+                move = _batches.mover(device, batch)
+            tensors = window.add(batch, objective)
+            buffer.append(batch)
+        for number, remembered in enumerate(before, 1):
+            if _batches.changed(remembered):
+                raise AccumkitError(
+                    f"window {index + 1}: micro-batch {number} changed after it was fetched. The loader fills one "
+                    "buffer again for later batches, and a window holds several; yield copies (tensor.clone(), "
+                    "array.copy()), or train with buffered=False"
+                )
+        if not buffer:
+            if index == 0:
+                raise empty(loader)
+            return
+        window._move = move
+        batch = buffer = before = tensors = remembered = None  # the window alone holds its batches now
+        yield window
+        window.let_go()
+        if window.is_tail:
+            return
+        index += 1
+
+
+def batches_of(loader: Iterable) -> Iterator:
+    """Return ``fetch(loader)``, or say that a loader cannot be gone through."""
+    try:
+        return iter(fetch(loader))
+    except TypeError as error:
+        if hasattr(loader, "__iter__") or hasattr(loader, "__getitem__"):
+            raise
+        raise AccumkitError(
+            f"the loader is {type(loader).__name__!r}, which cannot be iterated; give a DataLoader, a list of batches "
+            "or any other iterable of batches"
+        ) from error
+
+
+def empty(loader: Iterable) -> AccumkitError:
+    """Return the error for a loader that gave nothing."""
+    once = iter(loader) is loader if hasattr(loader, "__next__") else False
+    return AccumkitError(
+        f"the loader ({type(loader).__name__}) gave no batch, so there is nothing to train on; "
+        + (
+            "an iterator can be gone through once: make a new one for each epoch, or give a list or a DataLoader"
+            if once
+            else "check the data set's length, its sampler, and drop_last with a batch size above that length"
+        )
+    )

@@ -1,0 +1,28 @@
+"""Print what the kit costs: ``python -m tests.bench [--quick]``."""
+
+from __future__ import annotations
+
+import argparse
+import time
+
+import torch
+
+from tests.bench import loops, memory
+
+BENCHES = [loops.bench, memory.bench]  # each: quick -> text
+
+
+def main() -> None:
+    """Run every bench and print its table."""
+    parser = argparse.ArgumentParser(prog="python -m tests.bench", description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="fewer rounds: a look, not a figure to quote")
+    quick = parser.parse_args().quick
+    torch.set_num_threads(1)
+    begin = time.perf_counter()
+    for bench in BENCHES:
+        print(bench(quick), end="\n\n", flush=True)
+    print(f"{time.perf_counter() - begin:.0f} s in all; the row that is run twice shows the noise")
+
+
+if __name__ == "__main__":
+    main()

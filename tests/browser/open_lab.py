@@ -1,0 +1,143 @@
+"""A real JupyterLab, started as a learner starts it, and a real browser that opens its notebooks."""
+
+from __future__ import annotations
+
+import json
+import os
+import queue
+import re
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.request import Request, urlopen
+
+QUIET = ("--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update",
+         "--disable-sync", "--force-color-profile=srgb")  # fmt: skip
+THEMES = {"light": "JupyterLab Light", "dark": "JupyterLab Dark"}
+SECONDS = 60
+
+
+@dataclass(frozen=True)
+class Lab:
+    """A running JupyterLab: its address without a path, its token, and the folder of the learner's copies."""
+
+    address: str
+    token: str
+    folder: Path
+
+    def set_theme(self, theme: str) -> None:
+        """Choose "light" or "dark", as the settings menu does."""
+        body = json.dumps({"raw": json.dumps({"theme": THEMES[theme], "theme-scrollbars": False})}).encode()
+        url = f"{self.address}/lab/api/settings/@jupyterlab/apputils-extension:themes?token={self.token}"
+        with urlopen(Request(url, body, {"Content-Type": "application/json"}, method="PUT"), timeout=SECONDS):
+            pass
+
+
+@contextmanager
+def running_lab(folder: Path) -> Iterator[Lab]:
+    """Start the course in ``folder`` with the command that learners use, and stop it in the end."""
+    environment = os.environ | {"OMP_NUM_THREADS": "1", "JUPYTERLAB_SETTINGS_DIR": str(folder / ".settings")}
+    command = [sys.executable, "-m", "accumkit", "lab", "--no-browser", "--port", "0", "--dir", str(folder)]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment,
+                               start_new_session=True)  # fmt: skip
+    said: queue.Queue[str] = queue.Queue()
+    threading.Thread(target=lambda: [said.put(line) for line in process.stdout], daemon=True).start()
+    try:
+        lines: list[str] = []
+        deadline = time.monotonic() + SECONDS
+        while not (found := re.search(r"(http://[\w.]+:\d+)/lab\S*\?token=(\w+)", lines[-1] if lines else "")):
+            try:
+                lines.append(said.get(timeout=max(0.0, deadline - time.monotonic())))
+            except queue.Empty:
+                raise TimeoutError(f"no address within {SECONDS} s; JupyterLab said:\n{''.join(lines)}") from None
+        yield Lab(found[1], found[2], folder)
+    finally:
+        _stop(process)
+
+
+def _stop(process: subprocess.Popen) -> None:
+    process.send_signal(signal.SIGTERM)  # JupyterLab ends its kernels on the way out
+    try:
+        process.wait(15)
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+    process.stdout.close()
+
+
+@contextmanager
+def browser(executable: str):
+    """Yield a page of a headless browser."""
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        chromium = playwright.chromium.launch(executable_path=executable, args=list(QUIET))
+        try:
+            page = chromium.new_page(viewport={"width": 1280, "height": 1000})
+            page.set_default_timeout(SECONDS * 1000)
+            yield page
+        finally:
+            chromium.close()
+
+
+def open_notebook(page, lab: Lab, name: str, as_new: bool = True) -> None:
+    """Open a notebook and wait for its kernel; ``as_new`` without stored outputs, so that a number means a run."""
+    if as_new:
+        path = lab.folder / name
+        notebook = json.loads(path.read_text(encoding="utf-8"))
+        for cell in notebook["cells"]:
+            if cell["cell_type"] == "code":
+                cell["outputs"], cell["execution_count"] = [], None
+        path.write_text(json.dumps(notebook), encoding="utf-8")
+    page.goto(f"{lab.address}/lab/tree/{name}?token={lab.token}&reset")
+    page.wait_for_selector(".jp-Notebook .jp-Cell")
+    wait_until_idle(page)
+
+
+def wait_until_idle(page) -> None:
+    """Wait until the kernel is there and has nothing to do."""
+    # The status bar names the kernel; the notebook's own indicator says "idle" before there is any.
+    page.wait_for_function("/Python 3.*\\| Idle/.test(document.querySelector('#jp-main-statusbar')?.innerText)")
+
+
+def run_all(page, path: Path) -> dict:
+    """Run every cell through the menu, save, and return the notebook as JupyterLab saved it."""
+    _choose(page, "Run", "runmenu:run-all")
+    page.wait_for_function("""() => {
+        const prompts = [...document.querySelectorAll('.jp-CodeCell .jp-InputPrompt')].map(e => e.textContent);
+        return document.querySelector('[data-mime-type="application/vnd.jupyter.error"]')
+            || (prompts.length > 0 && prompts.every(text => /[0-9]/.test(text)));
+    }""")
+    wait_until_idle(page)
+    before, deadline = path.stat().st_mtime_ns, time.monotonic() + SECONDS
+    _choose(page, "File", "docmanager:save")
+    while path.stat().st_mtime_ns == before:
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"JupyterLab did not save {path.name} within {SECONDS} s")
+        page.wait_for_timeout(100)
+    return json.loads(path.read_text(encoding="utf-8"))
+
+
+def _choose(page, menu: str, item: str) -> None:
+    page.locator(".lm-MenuBar-item", has_text=re.compile(f"^{menu}$")).click()
+    page.locator(f'.lm-Menu-item[data-command="{item}"]').first.click()
+
+
+def errors_in(notebook: dict) -> list[str]:
+    """Return what went wrong in a saved notebook: cells that did not run, errors, and warnings."""
+    wrong = []
+    for cell in notebook["cells"]:
+        if cell["cell_type"] == "code":
+            if not cell["execution_count"]:
+                wrong.append(f"{cell['id']} did not run")
+            wrong += [f"{cell['id']}: {output['ename']}: {output['evalue']}" for output in cell["outputs"]
+                      if output["output_type"] == "error"]  # fmt: skip
+            wrong += [f"{cell['id']} printed a warning: {output['text']}" for output in cell["outputs"]
+                      if output.get("name") == "stderr"]  # fmt: skip
+    return wrong

@@ -1,0 +1,311 @@
+"""Loops that are right, or mean something else on purpose, and look odd: an audit must accuse none of them.
+
+Each takes (model, loader, optimizer, steps, scheduler), like those of faulty_loops.
+"""
+
+from __future__ import annotations
+
+import copy
+from itertools import islice
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+import accumkit as ak
+
+PASSES = 2
+
+
+def six_lines(model, loader, optimizer, steps, scheduler):
+    objective = ak.classification()
+    for _ in range(PASSES):
+        for window in ak.windows(loader, steps, objective):
+            optimizer.zero_grad()
+            for batch in window:
+                (objective.total(model, batch) / window.count).backward()
+            optimizer.step()
+            scheduler.step()
+
+
+def train_epoch(model, loader, optimizer, steps, scheduler):
+    for _ in range(PASSES):
+        ak.train_epoch(model, loader, optimizer, ak.classification(), accumulation_steps=steps)
+
+
+def unbuffered(model, loader, optimizer, steps, scheduler):
+    for _ in range(PASSES):
+        ak.train_epoch(model, loader, optimizer, ak.classification(), accumulation_steps=steps, buffered=False)
+
+
+def collected(model, loader, optimizer, steps, scheduler):
+    """Windows collected in a list first; autograd.backward, and gradients set to None by hand."""
+    for _ in range(PASSES):
+        batches = iter(loader)
+        while window := list(islice(batches, steps)):
+            count = sum(len(labels) for _, labels in window)
+            for p in model.parameters():
+                p.grad = None
+            for images, labels in window:
+                torch.autograd.backward(F.cross_entropy(model(images), labels, reduction="sum") / count)
+            optimizer.step()
+            scheduler.step()
+
+
+def running_mean(model, loader, optimizer, steps, scheduler):
+    """Keeps the mean of the window so far in .grad, as optax does: earlier gradients shrink at each backward."""
+    for _ in range(PASSES):
+        done = 0
+        for i, (images, labels) in enumerate(loader, 1):
+            done += len(labels)
+            for p in model.parameters():
+                if p.grad is not None:
+                    p.grad *= (done - len(labels)) / done
+            (F.cross_entropy(model(images), labels) * len(labels) / done).backward()
+            if i % steps == 0 or i == len(loader):
+                optimizer.step()
+                scheduler.step()
+                optimizer.zero_grad(set_to_none=False)
+                done = 0
+
+
+def augmented(model, loader, optimizer, steps, scheduler):
+    """Noise added after the loader, and clipping of the finished gradient by a function imported by name."""
+    from torch.nn.utils import clip_grad_norm_
+
+    for _ in range(PASSES):
+        count = 0
+        for i, (images, labels) in enumerate(loader, 1):
+            noisy = images + 0.1 * torch.randn_like(images)
+            F.cross_entropy(model(noisy), labels, reduction="sum").backward()
+            count += len(labels)
+            if i % steps == 0 or i == len(loader):
+                for p in model.parameters():
+                    p.grad /= count
+                clip_grad_norm_(model.parameters(), 0.1)
+                optimizer.step()
+                scheduler.step()
+                optimizer.zero_grad()
+                count = 0
+
+
+def clipped_by_hand(model, loader, optimizer, steps, scheduler):
+    for _ in range(PASSES):
+        batches = iter(loader)
+        while window := list(islice(batches, steps)):
+            count = sum(len(labels) for _, labels in window)
+            optimizer.zero_grad()
+            for images, labels in window:
+                (F.cross_entropy(model(images), labels, reduction="sum") / count).backward()
+            norm = torch.stack([p.grad.norm() for p in model.parameters()]).norm()
+            for p in model.parameters():
+                p.grad.mul_((0.05 / norm).clamp(max=1.0))
+            optimizer.step()
+            scheduler.step()
+
+
+def averaged_and_evaluated(model, loader, optimizer, steps, scheduler):
+    """An average of the model once an update, an evaluation once a pass, a scheduler that counts passes."""
+    average = torch.optim.swa_utils.AveragedModel(model)
+    for _ in range(PASSES):
+        for window in ak.windows(loader, steps, ak.classification()):
+            optimizer.zero_grad()
+            for images, labels in window:
+                (F.cross_entropy(model(images), labels, reduction="sum") / window.count).backward()
+            optimizer.step()
+            average.update_parameters(model)
+        scheduler.step()
+        with torch.no_grad():
+            for images, _ in loader:
+                model(images)
+
+
+def scaled(model, loader, optimizer, steps, scheduler):
+    """A GradScaler whose first steps are skipped while it looks for a scale."""
+    scaler = torch.amp.GradScaler("cpu", init_scale=2.0**21, growth_interval=10**6)
+    for _ in range(PASSES):
+        for window in ak.windows(loader, steps, ak.classification()):
+            optimizer.zero_grad()
+            for images, labels in window:
+                with torch.autocast("cpu", dtype=torch.float16):
+                    loss = F.cross_entropy(model(images), labels, reduction="sum") / window.count
+                scaler.scale(loss).backward()
+            scaler.unscale_(optimizer)
+            nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+            scaler.step(optimizer)
+            scaler.update()
+
+
+def straddling(model, loader, optimizer, steps, scheduler):
+    """Windows go on across the end of a pass; the counter is never reset."""
+    seen = count = 0
+    for _ in range(3):
+        for images, labels in loader:
+            F.cross_entropy(model(images), labels, reduction="sum").backward()
+            seen, count = seen + 1, count + len(labels)
+            if seen % steps == 0:
+                for p in model.parameters():
+                    p.grad /= count
+                optimizer.step()
+                scheduler.step()
+                optimizer.zero_grad()
+                count = 0
+
+
+def straddling_means(model, loader, optimizer, steps, scheduler):
+    seen = 0
+    for _ in range(PASSES):
+        for images, labels in loader:
+            (F.cross_entropy(model(images), labels) / steps).backward()
+            seen += 1
+            if seen % steps == 0:
+                optimizer.step()
+                scheduler.step()
+                optimizer.zero_grad()
+
+
+def warm_up(model, loader, optimizer, steps, scheduler):
+    """Windows grow from 1 micro-batch to N."""
+    wanted, window = 1, []
+    for _ in range(3):
+        for images, labels in loader:
+            window.append(len(labels))
+            F.cross_entropy(model(images), labels, reduction="sum").backward()
+            if len(window) >= wanted:
+                for p in model.parameters():
+                    p.grad /= sum(window)
+                optimizer.step()
+                optimizer.zero_grad()
+                window, wanted = [], min(steps, wanted + 1)
+
+
+def summed(model, loader, optimizer, steps, scheduler):
+    for _ in range(PASSES):
+        for i, (images, labels) in enumerate(loader, 1):
+            F.cross_entropy(model(images), labels, reduction="sum").backward()
+            if i % steps == 0 or i == len(loader):
+                optimizer.step()
+                scheduler.step()
+                optimizer.zero_grad()
+
+
+def third_of_a_loss(model, loader, optimizer, steps, scheduler):
+    """A loss that counts 0.3 times, on purpose."""
+    for _ in range(PASSES):
+        for window in ak.windows(loader, steps, ak.classification()):
+            optimizer.zero_grad()
+            for images, labels in window:
+                (0.3 * F.cross_entropy(model(images), labels, reduction="sum") / window.count).backward()
+            optimizer.step()
+
+
+def other_loss(model, loader, optimizer, steps, scheduler):
+    """Label smoothing, which the declared objective does not have."""
+    for _ in range(PASSES):
+        for window in ak.windows(loader, steps, ak.classification()):
+            optimizer.zero_grad()
+            for images, labels in window:
+                loss = F.cross_entropy(model(images), labels, reduction="sum", label_smoothing=0.2)
+                (loss / window.count).backward()
+            optimizer.step()
+
+
+def closure(model, loader, optimizer, steps, scheduler):
+    """L-BFGS evaluates a window several times a step."""
+    optimizer = torch.optim.LBFGS(model.parameters(), lr=0.1, max_iter=3)
+    for _ in range(PASSES):
+        for window in ak.windows(loader, steps, ak.classification()):
+            batches = list(window)
+
+            def evaluate(batches=batches, count=window.count):
+                optimizer.zero_grad()
+                total = 0.0
+                for images, labels in batches:
+                    loss = F.cross_entropy(model(images), labels, reduction="sum") / count
+                    loss.backward()
+                    total += loss.detach()
+                return total
+
+            optimizer.step(evaluate)
+
+
+def adversary(model, loader, optimizer, steps, scheduler):
+    """A GAN: the watched discriminator also gets gradients of the generator's turn, and clears them."""
+    generator = nn.Linear(4, 64, dtype=torch.float64)
+    other = torch.optim.SGD(generator.parameters(), lr=0.01)
+    for _ in range(PASSES):
+        for images, _ in loader:
+            fake = generator(torch.randn(len(images), 4, dtype=torch.float64)).view(-1, 1, 8, 8)
+            other.zero_grad()
+            (-F.logsigmoid(model(fake)[:, 0]).mean()).backward()
+            other.step()
+            optimizer.zero_grad()
+            real = -F.logsigmoid(model(images)[:, 0]).mean()
+            false = -F.logsigmoid(-model(fake.detach())[:, 0]).mean()
+            (real + false).backward()
+            optimizer.step()
+
+
+def two_optimizers(model, loader, optimizer, steps, scheduler):
+    """One optimizer for each half of the model, both stepped at the boundary."""
+    layers = [m for m in model if list(m.parameters())]
+    pair = [torch.optim.SGD(layer.parameters(), lr=0.1) for layer in layers]
+    for _ in range(PASSES):
+        for window in ak.windows(loader, steps, ak.classification()):
+            for o in pair:
+                o.zero_grad()
+            for images, labels in window:
+                (F.cross_entropy(model(images), labels, reduction="sum") / window.count).backward()
+            for o in pair:
+                o.step()
+
+
+def flushed_once_more(model, loader, optimizer, steps, scheduler):
+    """An unconditional step after each pass, on gradients that are None already."""
+    for _ in range(PASSES):
+        for window in ak.windows(loader, steps, ak.classification()):
+            for images, labels in window:
+                (F.cross_entropy(model(images), labels, reduction="sum") / window.count).backward()
+            optimizer.step()
+            optimizer.zero_grad()
+        optimizer.step()
+        optimizer.zero_grad()
+
+
+def full_windows_only(model, loader, optimizer, steps, scheduler):
+    """Drops the tail; right where tail="drop" is declared."""
+    for _ in range(PASSES):
+        optimizer.zero_grad()
+        for i, (images, labels) in enumerate(loader, 1):
+            (F.cross_entropy(model(images), labels) / steps).backward()
+            if i % steps == 0:
+                optimizer.step()
+                scheduler.step()
+                optimizer.zero_grad()
+
+
+def watched_copy(model, loader, optimizer, steps, scheduler):
+    """Trains a copy beside the model in the same way; only the model counts."""
+    twin = copy.deepcopy(model)
+    second = torch.optim.SGD(twin.parameters(), lr=0.1)
+    for _ in range(PASSES):
+        for window in ak.windows(loader, steps, ak.classification()):
+            optimizer.zero_grad()
+            for images, labels in window:
+                (F.cross_entropy(model(images), labels, reduction="sum") / window.count).backward()
+                F.cross_entropy(twin(images), labels).backward()
+                second.step()
+                second.zero_grad()
+            optimizer.step()
+
+
+def broken_off(model, loader, optimizer, steps, scheduler):
+    """Stops in the middle of the second pass, at the end of a window."""
+    for epoch in range(2):
+        for number, window in enumerate(ak.windows(loader, steps, ak.classification())):
+            optimizer.zero_grad()
+            for images, labels in window:
+                (F.cross_entropy(model(images), labels, reduction="sum") / window.count).backward()
+            optimizer.step()
+            if epoch == 1 and number == 0:
+                return

@@ -1,0 +1,175 @@
+"""An exercise's check can be trusted: the stub is not attempted, the solution is right, each wrong answer is told."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from types import SimpleNamespace
+
+import pytest
+from write_notebooks import notebooks, read
+
+import accumkit as ak
+from accumkit.checks import EXERCISES, window_loop
+from accumkit.checks.problem import BEGIN, END, Outcome, Problem, cut_solution, is_blank, of_verdict
+
+PROBLEMS = {name: getattr(ak.checks, name).PROBLEM for name in EXERCISES}
+HEADER = "from itertools import islice\n\nimport torch\nimport torch.nn.functional as F\n\n\n"
+FUNCTION = {"window_loop": "train"}
+WRONG = [(name, wrong) for name, problem in PROBLEMS.items() for wrong in problem.wrong_answers]
+
+
+@pytest.fixture
+def written(tmp_path, monkeypatch):
+    """Return a function from source to the function it defines, in a file of its own as a learner's would be."""
+
+    def load(name: str, source: str):
+        path = tmp_path / "learner.py"
+        path.write_text(HEADER + source, encoding="utf-8")
+        spec = importlib.util.spec_from_file_location("learner", path)
+        module = importlib.util.module_from_spec(spec)
+        monkeypatch.setitem(sys.modules, "learner", module)
+        spec.loader.exec_module(module)
+        return getattr(module, FUNCTION[name])
+
+    return load
+
+
+@pytest.mark.parametrize("name", PROBLEMS)
+def test_stub_is_not_attempted(name, written):
+    outcome = PROBLEMS[name].check(written(name, PROBLEMS[name].stub))
+    assert outcome.status == "not attempted"
+    assert repr(outcome).startswith("Not attempted: write your lines")
+
+
+@pytest.mark.parametrize("name", PROBLEMS)
+def test_solution_is_right(name, written):
+    outcome = PROBLEMS[name].check(written(name, PROBLEMS[name].solution_source))
+    assert outcome.status == "right", outcome
+
+
+@pytest.mark.parametrize(("name", "wrong"), WRONG, ids=[f"{name}-{wrong.fault}" for name, wrong in WRONG])
+def test_wrong_answer_is_told_by_its_name(name, wrong, written):
+    outcome = PROBLEMS[name].check(written(name, wrong.source))
+    assert outcome.status == "not yet", outcome
+    assert f"({wrong.fault})" in repr(outcome)
+    assert "learner.py:" in repr(outcome), "it names a line of the learner's own"
+    assert repr(PROBLEMS[name].check(written(name, wrong.source))) == repr(outcome), "the same words each time"
+
+
+@pytest.mark.parametrize("name", PROBLEMS)
+def test_wrong_answers_are_many_and_different(name):
+    faults = [wrong.fault for wrong in PROBLEMS[name].wrong_answers]
+    assert len(set(faults)) == len(faults) >= 5
+    assert len({wrong.source for wrong in PROBLEMS[name].wrong_answers}) == len(faults)
+
+
+@pytest.mark.parametrize(
+    "body",
+    ["for images, labels in loader: model(imagse)", "while True: pass", "return 1", "1 / 0", "optimizer.step()"],
+)
+def test_any_other_answer_is_not_yet_and_never_raises(body, written, monkeypatch):
+    check_loop = ak.check_loop
+    monkeypatch.setattr("accumkit.checks.check_loop", lambda *a, **k: check_loop(*a, **k, seconds=2))
+    outcome = window_loop.check(
+        written("window_loop", f"def train(m, loader, optimizer, accumulation_steps):\n    {body}\n")
+    )
+    assert outcome.status == "not yet"
+    assert len(outcome.lead) > 20
+
+
+def test_what_is_no_function_is_not_yet():
+    assert "needs a function" in repr(window_loop.check(5))
+
+
+@pytest.mark.parametrize("name", PROBLEMS)
+def test_hints_go_up_and_end(name):
+    problem = PROBLEMS[name]
+    said = [repr(problem.hint(n)) for n in range(1, len(problem.hints) + 1)]
+    assert len(set(said)) == len(said) >= 3
+    assert all(text.startswith("Hint: ") for text in said)
+    for n in (0, len(said) + 1, "1", True):
+        with pytest.raises(ak.AccumkitError, match=f"the hints 1 to {len(said)}"):
+            problem.hint(n)
+    assert problem.solution_source.rstrip() in repr(problem.solution())
+    assert "SOLUTION" not in repr(problem.solution())
+
+
+@pytest.mark.parametrize("name", PROBLEMS)
+def test_notebook_holds_this_answer(name):
+    problem = PROBLEMS[name]
+    path = next(path for path in notebooks("solutions") if path.name.startswith(f"{problem.id}_"))
+    cells = read(path).cells
+    assert problem.answer.rstrip("\n") in [cell.source for cell in cells]
+    assert problem.title.lower() in cells[0].source.lower()
+    assert f"**{problem.minutes} minutes · {problem.difficulty}**" in cells[0].source
+
+
+def test_html_says_what_the_text_says():
+    outcome = Outcome("not yet", "a < b", items=(("Head", "one.", "two."),), code="x < 1")
+    html = outcome._repr_html_()
+    assert "<strong>Not yet:</strong> a &lt; b" in html
+    assert "<strong>1. Head</strong><br>one.<br>two.</p><pre>x &lt; 1</pre>" in html
+    assert repr(outcome) == "Not yet: a < b\n\n1. Head\n   one.\n   two.\n\nx < 1"
+
+
+def test_long_text_is_wrapped():
+    outcome = Outcome("not yet", "word " * 60, items=(("heading " * 30, "sentence " * 30),))
+    assert max(map(len, repr(outcome).splitlines())) <= 100
+
+
+def test_a_notebook_shows_what_each_example_weighed(written):
+    outcome = window_loop.check(written("window_loop", window_loop.PROBLEM.wrong_answers[0].source))
+    assert "<figure" in outcome._repr_html_()
+    assert "alt=" in outcome._repr_html_()
+
+
+def test_verdict_without_a_finding_gives_its_reasons():
+    verdict = SimpleNamespace(ok=False, findings=(), reasons=("No step was seen.", "So what?"), trace=None)
+    assert repr(of_verdict(verdict, "fine")) == "Not yet: No step was seen. So what?"
+
+
+@pytest.mark.parametrize(
+    ("blank", "expected"),
+    [(None, True), (..., True), (lambda: None, True), (lambda: 1, False), (5, False), (print, False)],
+)
+def test_is_blank(blank, expected):
+    assert is_blank(blank) is expected
+
+
+def test_is_blank_by_its_body():
+    def documented(model):
+        """Say what it would do."""
+
+    def dots(model): ...
+
+    def returns(model):
+        return
+
+    def works(model):
+        model.train()
+
+    assert is_blank(documented)
+    assert is_blank(dots)
+    assert is_blank(returns)
+    assert not is_blank(works)
+
+
+def test_cut_leaves_a_body_that_does_nothing():
+    source = f"def f():\n    a = 1\n    {BEGIN}\n    return a\n    {END}\nf()\n"
+    assert cut_solution(source) == "def f():\n    a = 1\n    ...  # your lines here\nf()\n"
+    assert cut_solution("no marks\n") == "no marks\n"
+
+
+@pytest.mark.parametrize(
+    "source",
+    [BEGIN, END, f"{BEGIN}\n{BEGIN}\n{END}", f"{BEGIN}\n{END}\n{END}", f"x = 1  {BEGIN}\n{END}", "# begin solution\n"],
+)
+def test_cut_refuses_marks_without_a_partner(source):
+    with pytest.raises(ak.AccumkitError):
+        cut_solution(source)
+
+
+def test_problem_refuses_an_unknown_difficulty():
+    with pytest.raises(ak.AccumkitError, match="difficulty='tricky'"):
+        Problem("00", "t", 1, "tricky", "", (), lambda attempt: Outcome("right", "yes."))

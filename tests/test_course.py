@@ -1,0 +1,182 @@
+"""The learner's copies are laid, refreshed while untouched, and never written over; JupyterLab opens on them."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from pathlib import Path
+
+import pytest
+
+from accumkit import course, lab
+from accumkit.errors import AccumkitError
+
+LESSON, EXERCISE, PICTURE = "01_lesson.ipynb", "exercises/01_task.ipynb", "images/a.png"
+
+
+@pytest.fixture
+def kit(tmp_path):
+    folder = tmp_path / "kit"
+    put(folder / "notebooks" / LESSON, b"lesson, see [it](../exercises/01_task.ipynb)")
+    put(folder / "notebooks" / PICTURE, b"](../exercises/ in a picture stays")
+    put(folder / EXERCISE, b"exercise, from [here](../notebooks/01_lesson.ipynb)")
+    put(folder / "notebooks" / ".ipynb_checkpoints" / LESSON, b"of an editor")
+    return folder
+
+
+@pytest.fixture
+def work(tmp_path):
+    return tmp_path / "my-work"
+
+
+def put(path: Path, content: bytes) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(content)
+
+
+def test_first_time_lays_everything_with_links_that_lead_somewhere(kit, work):
+    assert course.lay(kit, work) == {LESSON: "new", PICTURE: "new", EXERCISE: "new"}
+    assert (work / LESSON).read_bytes() == b"lesson, see [it](exercises/01_task.ipynb)"
+    assert (work / EXERCISE).read_bytes() == b"exercise, from [here](../01_lesson.ipynb)"
+    assert (work / PICTURE).read_bytes() == b"](../exercises/ in a picture stays"
+    assert not list(work.rglob(".*.half"))
+
+
+def test_untouched_copies_are_refreshed_and_touched_ones_kept(kit, work):
+    course.lay(kit, work)
+    put(work / EXERCISE, b"my answer")
+    put(kit / "notebooks" / LESSON, b"a better lesson")
+    done = course.lay(kit, work)
+    assert done[LESSON].startswith("refreshed") and done[EXERCISE] == "yours, kept" and done[PICTURE] == "as it was"
+    assert (work / LESSON).read_bytes() == b"a better lesson"
+    assert (work / EXERCISE).read_bytes() == b"my answer"
+
+
+def test_a_touched_copy_is_kept_however_often_the_kit_changes(kit, work):
+    course.lay(kit, work)
+    put(work / LESSON, b"mine")
+    for content in (b"second", b"third"):
+        put(kit / "notebooks" / LESSON, content)
+        assert "the kit has a newer one" in course.lay(kit, work)[LESSON]
+        assert (work / LESSON).read_bytes() == b"mine"
+    (work / LESSON).rename(work / "mine.ipynb")  # as the sentence says
+    assert course.lay(kit, work)[LESSON] == "new"
+    assert (work / LESSON).read_bytes() == b"third" and (work / "mine.ipynb").read_bytes() == b"mine"
+
+
+@pytest.mark.parametrize("manifest", [None, b"", b"[1]", b'{"01_lesson.ipynb": '])
+def test_without_a_readable_manifest_nothing_is_written_over(kit, work, manifest):
+    course.lay(kit, work)
+    put(work / LESSON, b"mine")
+    put(kit / EXERCISE, b"newer")
+    path = work / course.OWN / "laid.json"
+    path.unlink() if manifest is None else path.write_bytes(manifest)
+    done = course.lay(kit, work)
+    assert "kept" in done[LESSON] and "kept" in done[EXERCISE] and done[PICTURE] == "as it was"
+    assert (work / LESSON).read_bytes() == b"mine"
+    put(kit / "notebooks" / PICTURE, b"newer")
+    assert course.lay(kit, work)[PICTURE].startswith("refreshed")  # known again, since it was the kit's own
+
+
+def test_what_the_kit_no_longer_has_goes_only_if_untouched(kit, work):
+    course.lay(kit, work)
+    put(work / EXERCISE, b"my answer")
+    for path in (kit / EXERCISE, kit / "notebooks" / PICTURE):
+        path.unlink()
+    done = course.lay(kit, work)
+    assert done[EXERCISE] == "yours, kept" and done[PICTURE].startswith("taken away")
+    assert (work / EXERCISE).read_bytes() == b"my answer" and not (work / PICTURE).exists()
+    assert course.lay(kit, work) == {LESSON: "as it was"}
+
+
+def test_a_deleted_copy_comes_back(kit, work):
+    course.lay(kit, work)
+    (work / LESSON).unlink()
+    assert course.lay(kit, work)[LESSON] == "new"
+
+
+@pytest.mark.parametrize("place", ["", "notebooks", "exercises", "notebooks/../notebooks"])
+def test_copies_do_not_go_among_the_originals(kit, place):
+    with pytest.raises(AccumkitError, match="the kit's own files"):
+        course.lay(kit, kit / place)
+
+
+def test_a_folder_that_cannot_be_written_is_a_clear_error(kit, work):
+    work.write_text("a file stands where the folder should")
+    with pytest.raises(AccumkitError, match="--dir") as caught:
+        course.lay(kit, work)
+    assert isinstance(caught.value.__cause__, OSError) and str(work) in str(caught.value)
+
+
+def test_every_link_between_the_real_copies_leads_somewhere(work):
+    done = course.lay(course.home(), work)
+    assert course.START in done and any(name.startswith("exercises/") for name in done)
+    for path in work.rglob("*.ipynb"):
+        for cell in json.loads(path.read_bytes())["cells"]:
+            for target in re.findall(r"\]\(([^):#]+\.(?:ipynb|png|svg))\)", "".join(cell["source"])):
+                assert (path.parent / target).is_file(), f"{path.name} links to {target}"
+
+
+def test_a_kernel_of_another_python_is_noticed():
+    assert lab.is_this_python(sys.executable) and lab.is_this_python(lab.kernel_python())
+    assert not lab.is_this_python(None) and not lab.is_this_python("/usr/lib/another/bin/python3")
+
+
+def test_arguments_hold_root_and_the_reader_apart(monkeypatch, work):
+    monkeypatch.setattr(os, "geteuid", lambda: 0, raising=False)
+    assert "--ServerApp.allow_root=True" in lab.arguments(work, 8888, True)
+    monkeypatch.setattr(os, "geteuid", lambda: 1000, raising=False)
+    told = lab.arguments(work, 8888, True)
+    assert not any("allow_root" in argument or "token" in argument.lower() for argument in told)
+    assert "--ServerApp.ip=localhost" in told
+
+
+def test_a_browser_needs_a_screen(monkeypatch):
+    monkeypatch.setattr(sys, "platform", "linux")
+    for name in ("BROWSER", "DISPLAY", "WAYLAND_DISPLAY"):
+        monkeypatch.delenv(name, raising=False)
+    assert not lab.has_browser()
+
+
+def test_lab_opens_on_the_first_lesson_with_its_token(work, tmp_path):
+    said = tmp_path / "said.txt"
+    mine = {"HOME": str(tmp_path), "JUPYTER_CONFIG_DIR": str(tmp_path / "config"), "PYTHONUNBUFFERED": "1"}
+    command = [sys.executable, "-m", "accumkit", "lab", "--no-browser", "--port", "0", "--dir", str(work)]
+    with said.open("w") as file:
+        process = subprocess.Popen(command, stdout=file, stderr=subprocess.STDOUT, env=os.environ | mine)
+    try:
+        url = wait_for(lambda: re.search(r"http://localhost:\d+/\S+", said.read_text()), process, said)[0]
+        base, token = url.split("/lab/")[0], url.split("?token=")[1]
+        assert url.split("?")[0] == f"{base}/lab/tree/{course.START}" and len(token) >= 32
+        assert f'"treePath": "{course.START}"' in fetch(url)
+        assert f'"treePath": "{course.START}"' in fetch(f"{base}/?token={token}")  # where Jupyter sends a browser
+        assert course.START in fetch(f"{base}/api/contents?token={token}")
+        settings = fetch(f"{base}/lab/api/settings/@jupyterlab/apputils-extension:notification?token={token}")
+        assert json.loads(settings)["schema"]["properties"]["fetchNews"]["default"] == "false"
+        for refused in (f"{base}/api/contents", f"{base}/api/contents?token=wrong"):
+            with pytest.raises(urllib.error.HTTPError, match="403"):
+                fetch(refused)
+    finally:
+        process.terminate()
+        process.wait(timeout=20)
+    assert f"{course.START}: new" in said.read_text() and said.read_text().count("token=") == 1
+
+
+def wait_for(look, process, said, seconds=60):
+    for _ in range(seconds * 10):
+        if found := look():
+            return found
+        assert process.poll() is None, said.read_text()
+        time.sleep(0.1)
+    raise AssertionError(f"nothing after {seconds} s: {said.read_text()}")
+
+
+def fetch(url: str) -> str:
+    with urllib.request.urlopen(url, timeout=20) as answer:
+        return answer.read().decode()

@@ -1,0 +1,408 @@
+"""train_epoch does what one backward on the concatenated window does, update by update."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import big_batch as oracle
+import pytest
+import torch
+import torch.nn.functional as F
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import nn
+
+import accumkit as ak
+
+OPTIMIZERS = {
+    "SGD": lambda parameters: torch.optim.SGD(parameters, lr=0.1, momentum=0.9),
+    "AdamW": lambda parameters: torch.optim.AdamW(parameters, lr=0.01),
+}
+SHAPES = {  # sizes of the micro-batches, accumulation steps
+    "full windows": ([4] * 6, 3),
+    "short tail": ([4, 4, 4, 4, 3], 3),
+    "unequal micro-batches": ([5, 1, 3, 2, 7, 4, 2], 3),
+    "smaller than a micro-batch": ([2], 4),
+    "one step": ([4, 4, 3], 1),
+}
+WEIGHT = torch.tensor([0.2, 1.0, 3.5], dtype=torch.float64)
+OPTIONS = {  # of cross entropy
+    "plain": {},
+    "class weights": {"weight": WEIGHT},
+    "label smoothing": {"label_smoothing": 0.1},
+    "weights and smoothing": {"weight": WEIGHT, "label_smoothing": 0.2},
+}
+
+
+def objective_for(options: dict) -> ak.Objective:
+    return ak.classification(class_weight=options.get("weight"), label_smoothing=options.get("label_smoothing", 0.0))
+
+
+@pytest.mark.parametrize("buffered", [True, False], ids=["buffered", "unbuffered"])
+@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("options", OPTIONS)
+def test_updates_are_those_of_the_big_batch(shape, optimizer, options, buffered):
+    sizes, steps = SHAPES[shape]
+    batches = oracle.labelled(sizes)
+    model, big = oracle.mlp(), oracle.mlp()
+    own, other = OPTIMIZERS[optimizer](model.parameters()), OPTIMIZERS[optimizer](big.parameters())
+    with oracle.observed(model, own) as seen:
+        log = ak.train_epoch(
+            model, batches, own, objective_for(OPTIONS[options]), accumulation_steps=steps, buffered=buffered
+        )
+    windows = oracle.grouped(batches, steps)
+    wanted = oracle.big_batches(
+        big, other, windows, lambda m, window: oracle.mean_cross_entropy(m, window, **OPTIONS[options])
+    )
+    oracle.assert_same(seen, wanted)
+    assert [u.micro_batches for u in log.updates] == [len(window) for window in windows]
+    assert [u.examples for u in log.updates] == [sum(len(y) for _, y in window) for window in windows]
+
+
+@settings(max_examples=60, deadline=None, derandomize=True)
+@given(
+    sizes=st.lists(st.integers(1, 6), min_size=1, max_size=8),
+    steps=st.integers(1, 5),
+    weighted=st.booleans(),
+    smoothing=st.sampled_from([0.0, 0.1]),
+    ignored=st.sampled_from([0.0, 0.3, 0.7]),
+    optimizer=st.sampled_from(sorted(OPTIMIZERS)),
+    clip=st.sampled_from([None, 0.05]),
+    tail=st.sampled_from(["step", "drop"]),
+    buffered=st.booleans(),
+    seed=st.integers(0, 1000),
+)
+@pytest.mark.filterwarnings("ignore:no update was made")
+def test_any_sizes_weights_and_ignored_targets(
+    sizes, steps, weighted, smoothing, ignored, optimizer, clip, tail, buffered, seed
+):
+    batches = oracle.labelled(sizes, seed=seed, ignored=ignored)
+    weight = WEIGHT if weighted else None
+    windows = oracle.grouped(batches, steps, tail)
+    empty = [i for i, window in enumerate(windows) if all((y == -100).all() for _, y in window)]
+    model, big = oracle.mlp(), oracle.mlp()
+    own, other = OPTIMIZERS[optimizer](model.parameters()), OPTIMIZERS[optimizer](big.parameters())
+    objective = ak.classification(class_weight=weight, label_smoothing=smoothing)
+    with oracle.observed(model, own) as seen:
+        try:
+            log = ak.train_epoch(model, iter(batches), own, objective, accumulation_steps=steps, tail=tail,
+                                 max_grad_norm=clip, buffered=buffered)  # fmt: skip
+        except ak.AccumkitError as problem:
+            assert empty, problem
+            assert f"update {empty[0] + 1}: not one valid unit" in str(problem)
+        else:
+            assert not empty
+            assert len(log.updates) == len(windows)
+            assert log.micro_batches + log.dropped_micro_batches == len(sizes)
+            assert log.examples + log.dropped_examples == sum(sizes)
+    wanted = oracle.big_batches(
+        big, other, windows[: empty[0]] if empty else windows,
+        lambda m, window: oracle.mean_cross_entropy(m, window, weight=weight, label_smoothing=smoothing),
+        max_grad_norm=clip,
+    )  # fmt: skip
+    oracle.assert_same(seen, wanted)
+
+
+class Causal(nn.Module):
+    """Each position knows the tokens up to it, so padding on the right changes nothing before it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embed, self.head = nn.Embedding(11, 6), nn.Linear(6, 11)
+
+    def forward(self, tokens):
+        return self.head(self.embed(tokens).cumsum(1) / torch.arange(1, tokens.shape[1] + 1)[:, None])
+
+
+@pytest.mark.parametrize("buffered", [True, False], ids=["buffered", "unbuffered"])
+@pytest.mark.parametrize("shift", [True, False])
+def test_tokens_of_unequal_length(buffered, shift):
+    draw = torch.Generator().manual_seed(3)
+    lines = [torch.randint(0, 11, (n,), generator=draw) for n in (9, 2, 5, 1, 1, 12, 3, 4, 7, 2, 6)]
+
+    def padded(some):
+        tokens = nn.utils.rnn.pad_sequence(some, batch_first=True, padding_value=0)
+        labels = nn.utils.rnn.pad_sequence(some, batch_first=True, padding_value=-100)
+        return tokens, labels
+
+    groups = [lines[:2], lines[2:5], lines[5:6], lines[6:9], lines[9:]]
+    batches = [padded(group) for group in groups]  # the padded width differs from one micro-batch to the next
+
+    def mean_loss(model, window):
+        tokens, labels = padded([line for group in window for line in group])
+        scores = model(tokens)
+        scores, labels = (scores[:, :-1], labels[:, 1:]) if shift else (scores, labels)
+        return F.cross_entropy(scores.flatten(0, 1), labels.flatten(), ignore_index=-100)
+
+    torch.manual_seed(0)
+    model = Causal().double()
+    torch.manual_seed(0)
+    big = Causal().double()
+    own, other = OPTIMIZERS["AdamW"](model.parameters()), OPTIMIZERS["AdamW"](big.parameters())
+    with oracle.observed(model, own) as seen:
+        log = ak.train_epoch(
+            model, batches, own, ak.next_token(shift=shift), accumulation_steps=2, buffered=buffered
+        )  # fmt: skip
+    oracle.assert_same(seen, oracle.big_batches(big, other, oracle.grouped(groups, 2), mean_loss))
+    lost = 1 if shift else 0  # a line's first token is no target
+    wanted = [sum(len(line) - lost for group in window for line in group) for window in oracle.grouped(groups, 2)]
+    assert [u.count for u in log.updates] == wanted
+    assert log.examples == len(lines)
+    assert log.unit == "tokens"
+
+
+def test_counts_apart_and_the_loss_is_the_true_mean():
+    batches = oracle.labelled([4, 4, 4, 4, 3], ignored=0.4)
+    model = oracle.mlp()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.0)  # so that the loss of the whole epoch is known at once
+    log = ak.train_epoch(model, batches, optimizer, ak.classification(), accumulation_steps=3)
+    assert [u.examples for u in log.updates] == [12, 7]
+    assert (len(log.updates), log.micro_batches, log.examples) == (2, 5, 19)
+    assert log.count == sum(int((y != -100).sum()) for _, y in batches)
+    assert log.loss == pytest.approx(oracle.mean_cross_entropy(model, batches).item(), rel=1e-14)
+
+
+@pytest.mark.parametrize("buffered", [True, False], ids=["buffered", "unbuffered"])
+def test_tail_dropped_on_purpose(buffered):
+    batches = oracle.labelled([4, 4, 4, 4, 3])
+    model, shorter = (
+        nn.Sequential(nn.BatchNorm1d(5), nn.Linear(5, 3)),
+        nn.Sequential(nn.BatchNorm1d(5), nn.Linear(5, 3)),
+    )
+    shorter.load_state_dict(model.state_dict())
+    logs = [
+        ak.train_epoch(m.double(), data, OPTIMIZERS["SGD"](m.parameters()), ak.classification(), accumulation_steps=3,
+                       tail="drop", buffered=buffered)
+        for m, data in ((model, batches), (shorter, batches[:3]))
+    ]  # fmt: skip
+    assert [u.examples for u in logs[0].updates] == [12]
+    assert (logs[0].dropped_micro_batches, logs[0].dropped_examples) == (2, 7)
+    for name, value in shorter.state_dict().items():  # BatchNorm's statistics too: a dropped tail leaves no trace
+        assert torch.equal(model.state_dict()[name], value), name
+    assert all(p.grad is None for p in model.parameters())
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("weighted", [False, True])
+def test_bit_for_bit_the_six_line_loop(dtype, weighted):
+    objective = ak.classification(class_weight=WEIGHT if weighted else None)
+    batches = oracle.labelled([5, 1, 3, 2, 7, 4, 2], dtype=dtype, ignored=0.2)
+    one, two = oracle.mlp(dtype=dtype), oracle.mlp(dtype=dtype)
+    optimizer = OPTIMIZERS["SGD"](one.parameters())
+    for window in ak.windows(batches, 3, objective):
+        optimizer.zero_grad()
+        for batch in window:
+            (objective.total(one, batch) / window.count).backward()
+        optimizer.step()
+    ak.train_epoch(two, batches, OPTIMIZERS["SGD"](two.parameters()), objective, accumulation_steps=3)
+    assert torch.equal(oracle.flat(one.parameters()), oracle.flat(two.parameters()))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_bit_for_bit_the_sum_divided_at_the_end(dtype):
+    objective = ak.classification(class_weight=WEIGHT)
+    batches = oracle.labelled([5, 1, 3, 2, 7, 4, 2], dtype=dtype)
+    one, two = oracle.mlp(dtype=dtype), oracle.mlp(dtype=dtype)
+    optimizer = OPTIMIZERS["SGD"](one.parameters())
+    for window in oracle.grouped(batches, 3):
+        optimizer.zero_grad()
+        for batch in window:
+            objective.total(one, batch).backward()
+        for p in one.parameters():
+            p.grad /= sum(map(objective.count, window))
+        optimizer.step()
+    ak.train_epoch(
+        two, batches, OPTIMIZERS["SGD"](two.parameters()), objective, accumulation_steps=3, buffered=False
+    )  # fmt: skip
+    assert torch.equal(oracle.flat(one.parameters()), oracle.flat(two.parameters()))
+
+
+@pytest.mark.parametrize("buffered", [True, False], ids=["buffered", "unbuffered"])
+def test_a_term_that_counts_once_an_update(buffered):
+    batches = oracle.labelled([5, 1, 3, 2, 7])
+
+    def decay(model):
+        return sum(p.square().sum() for p in model.parameters())
+
+    objective = ak.Objective(
+        loss=lambda output, batch: F.cross_entropy(output, batch[1], reduction="sum"),
+        count=lambda batch: len(batch[1]), per_update=decay,
+    )  # fmt: skip
+    model, big = oracle.mlp(), oracle.mlp()
+    own, other = OPTIMIZERS["SGD"](model.parameters()), OPTIMIZERS["SGD"](big.parameters())
+    with oracle.observed(model, own) as seen:
+        log = ak.train_epoch(model, batches, own, objective, accumulation_steps=3, buffered=buffered)
+    wanted = oracle.big_batches(
+        big, other, oracle.grouped(batches, 3), lambda m, window: oracle.mean_cross_entropy(m, window) + decay(m)
+    )
+    oracle.assert_same(seen, wanted)
+    assert log.updates[0].per_update == pytest.approx(decay(oracle.mlp()).item())
+
+
+def test_clipping_once_an_update_of_the_whole_gradient():
+    batches = oracle.labelled([4, 4, 4, 4, 3])
+    model, big = oracle.mlp(), oracle.mlp()
+    own, other = OPTIMIZERS["SGD"](model.parameters()), OPTIMIZERS["SGD"](big.parameters())
+    with oracle.observed(model, own) as seen:
+        log = ak.train_epoch(
+            model, batches, own, ak.classification(), accumulation_steps=3, max_grad_norm=0.1
+        )  # fmt: skip
+    wanted = oracle.big_batches(big, other, oracle.grouped(batches, 3), oracle.mean_cross_entropy, max_grad_norm=0.1)
+    oracle.assert_same(seen, wanted)
+    assert all(u.grad_norm > 0.1 for u in log.updates)  # of the gradient before clipping
+    assert seen.gradients[0].norm().item() == pytest.approx(0.1, rel=1e-4)
+
+
+def test_scheduler_is_stepped_once_an_update():
+    model = oracle.mlp()
+    optimizer = OPTIMIZERS["SGD"](model.parameters())
+    scheduler = torch.optim.lr_scheduler.StepLR(optimizer, step_size=1, gamma=0.5)
+    rates = []
+    optimizer.register_step_pre_hook(lambda opt, *_: rates.append(opt.param_groups[0]["lr"]))
+    ak.train_epoch(model, oracle.labelled([4] * 7), optimizer, ak.classification(), accumulation_steps=3,
+                   scheduler_per_update=scheduler)  # fmt: skip
+    assert rates == [0.1, 0.05, 0.025]
+    assert scheduler.last_epoch == 3
+
+
+def test_gradients_found_before_and_left_after():
+    model, fresh = oracle.mlp(), oracle.mlp()
+    for p in model.parameters():
+        p.grad = torch.ones_like(p)
+    for m in (model, fresh):
+        ak.train_epoch(m, oracle.labelled([4, 3]), OPTIMIZERS["SGD"](m.parameters()), ak.classification(),
+                       accumulation_steps=2)  # fmt: skip
+    assert torch.equal(oracle.flat(model.parameters()), oracle.flat(fresh.parameters()))
+    assert all(p.grad is None for p in model.parameters())
+
+
+def test_sparse_gradients_are_divided_too():
+    tokens = torch.tensor([[1, 2], [3, 4], [5, 1]])
+    models = [nn.Embedding(8, 3, sparse=sparse) for sparse in (True, False)]
+    models[1].load_state_dict(models[0].state_dict())
+    objective = ak.Objective(total_loss=lambda m, batch: m(batch).square().sum(), count=len)
+    for model in models:
+        ak.train_epoch(model, tokens.split(1), torch.optim.SGD(model.parameters(), lr=0.1), objective,
+                       accumulation_steps=2, buffered=False)  # fmt: skip
+    assert torch.allclose(models[0].weight, models[1].weight)
+
+
+def test_a_log_reads_as_a_table():
+    model = oracle.mlp()
+    log = ak.train_epoch(model, oracle.labelled([4, 4, 4, 4, 3]), OPTIMIZERS["SGD"](model.parameters()),
+                         ak.classification(class_weight=WEIGHT), accumulation_steps=3, max_grad_norm=1.0)  # fmt: skip
+    lines = repr(log).splitlines()
+    assert lines[0].split() == ["update", "micro-batches", "examples", "class", "weights", "loss", "grad", "norm"]
+    assert lines[1].split()[:3] == ["1", "3", "12"]
+    assert lines[3].startswith("2 updates, 5 micro-batches, 19 examples, ")
+    assert log._repr_html_().count("<tr>") == 3
+
+
+def test_away_from_the_host_losses_are_read_once_a_window(monkeypatch):
+    """The branch that a GPU takes, run here: the same numbers, and one wait for each window."""
+    reads = []
+    real = torch.Tensor.tolist
+    monkeypatch.setattr(torch.Tensor, "tolist", lambda t: (reads.append(t.shape), real(t))[1])
+    monkeypatch.setattr(torch.Tensor, "item", lambda t: pytest.fail("waited for one micro-batch"))
+    monkeypatch.setattr("accumkit.batches.mover", lambda device, first: None)
+    monkeypatch.setattr("accumkit.loops.check_device", lambda model, device: SimpleNamespace(type="elsewhere"))
+    objective = ak.Objective(loss=lambda out, batch: F.cross_entropy(out, batch[1], reduction="sum"),
+                             count=lambda batch: len(batch[1]))  # fmt: skip
+    batches, logs = oracle.labelled([4, 4, 4, 4, 3]), []
+    for buffered in (True, False):
+        model = oracle.mlp()
+        logs.append(ak.train_epoch(model, batches, OPTIMIZERS["SGD"](model.parameters()), objective,
+                                   accumulation_steps=3, buffered=buffered))  # fmt: skip
+    assert reads == [(3,), (2,)] * 2
+    monkeypatch.undo()
+    model = oracle.mlp()
+    plain = ak.train_epoch(model, batches, OPTIMIZERS["SGD"](model.parameters()), objective, accumulation_steps=3)
+    assert logs[0] == plain
+
+
+# Mixed precision, on the CPU: torch.amp.GradScaler works there too.
+
+
+def amp_epoch(scale: float, buffered: bool = True, max_grad_norm: float | None = 0.05, growth_interval: int = 1000):
+    model = oracle.mlp(dtype=torch.float32)
+    optimizer = OPTIMIZERS["AdamW"](model.parameters())
+    scaler = torch.amp.GradScaler("cpu", init_scale=scale, growth_interval=growth_interval)
+    scheduler = torch.optim.lr_scheduler.StepLR(optimizer, step_size=1, gamma=0.5)
+    with oracle.observed(model, optimizer) as seen:
+        log = ak.train_epoch(
+            model, oracle.labelled([4, 4, 2, 4, 3], dtype=torch.float32), optimizer, ak.classification(),
+            accumulation_steps=3, scaler=scaler, scheduler_per_update=scheduler, autocast_dtype=torch.float16,
+            max_grad_norm=max_grad_norm, buffered=buffered,
+        )  # fmt: skip
+    return model, optimizer, scaler, scheduler, log, seen
+
+
+@pytest.mark.parametrize("buffered", [True, False], ids=["buffered", "unbuffered"])
+def test_float16_with_a_scaler_clips_as_without_one(buffered):
+    *_, log, seen = amp_epoch(scale=2.0**12, buffered=buffered)
+    big = oracle.mlp(dtype=torch.float32)
+    windows = oracle.grouped(oracle.labelled([4, 4, 2, 4, 3], dtype=torch.float32), 3)
+    wanted = oracle.big_batches(
+        big, OPTIMIZERS["AdamW"](big.parameters()), windows, oracle.mean_cross_entropy, max_grad_norm=0.05
+    )
+    assert not log.skipped
+    for got, right in zip(seen.gradients, wanted.gradients, strict=True):
+        assert oracle.error(got, right) < 5e-3  # float16 has 11 bits
+        assert got.norm().item() == pytest.approx(0.05, rel=1e-3)
+
+
+@pytest.mark.parametrize("clip", [None, 1.0])
+@pytest.mark.parametrize("buffered", [True, False], ids=["buffered", "unbuffered"])
+def test_a_skipped_update_touches_nothing(buffered, clip):
+    model, optimizer, scaler, scheduler, log, seen = amp_epoch(scale=2.0**60, buffered=buffered, max_grad_norm=clip)
+    assert [u.skipped for u in log.updates] == [True, True]
+    assert not seen.gradients
+    assert torch.equal(oracle.flat(model.parameters()), oracle.flat(oracle.mlp(dtype=torch.float32).parameters()))
+    assert not optimizer.state
+    assert scheduler.last_epoch == 0
+    assert scaler.get_scale() == 2.0**58  # halved once an update, not once a micro-batch
+    assert (log.skipped, len(log.updates), log.micro_batches) == (2, 2, 5)
+    assert "2 updates (2 skipped)" in repr(log)
+
+
+@pytest.mark.parametrize("clip", [None, 1.0])
+def test_a_skipped_update_of_a_fused_optimizer(clip):
+    model = oracle.mlp(dtype=torch.float32)
+    optimizer = torch.optim.AdamW(model.parameters(), fused=True)  # its step runs, and changes nothing
+    scheduler = torch.optim.lr_scheduler.StepLR(optimizer, step_size=1)
+    batches = oracle.labelled([4] * 3, dtype=torch.float32)
+    log = ak.train_epoch(model, batches, optimizer, ak.classification(), accumulation_steps=3, max_grad_norm=clip,
+                         scaler=torch.amp.GradScaler("cpu", init_scale=2.0**60), autocast_dtype=torch.float16,
+                         scheduler_per_update=scheduler)  # fmt: skip
+    assert log.updates[0].skipped
+    assert torch.equal(oracle.flat(model.parameters()), oracle.flat(oracle.mlp(dtype=torch.float32).parameters()))
+    assert scheduler.last_epoch == 0
+    assert all(state["step"] == 0 for state in optimizer.state.values())
+
+
+def test_scale_stays_for_a_whole_window():
+    scales = []
+    _, _, scaler, *_ = amp_epoch(scale=2.0**8, growth_interval=1)
+    assert scaler.get_scale() == 2.0**10  # doubled after each of two updates
+    model = oracle.mlp(dtype=torch.float32)
+    scaler = torch.amp.GradScaler("cpu", init_scale=2.0**8, growth_interval=1)
+    objective = ak.classification()
+    noting = ak.Objective(
+        total_loss=lambda m, batch: (scales.append(scaler.get_scale()), objective.total(m, batch))[1],
+        count=objective.count,
+    )
+    ak.train_epoch(model, oracle.labelled([4] * 5, dtype=torch.float32), OPTIMIZERS["SGD"](model.parameters()), noting,
+                   accumulation_steps=3, scaler=scaler)  # fmt: skip
+    assert scales == [256.0] * 3 + [512.0] * 2
+
+
+def test_a_nan_loss_with_a_scaler_is_a_skipped_update():
+    batches = oracle.labelled([4, 4, 4, 4], dtype=torch.float32)
+    batches[1][0][0, 0] = float("nan")
+    model = oracle.mlp(dtype=torch.float32)
+    log = ak.train_epoch(model, batches, OPTIMIZERS["SGD"](model.parameters()), ak.classification(),
+                         accumulation_steps=2, scaler=torch.amp.GradScaler("cpu"))  # fmt: skip
+    assert [u.skipped for u in log.updates] == [True, False]
+    assert log.loss == log.updates[1].loss  # the true mean of what was finite
+    assert torch.isfinite(oracle.flat(model.parameters())).all()

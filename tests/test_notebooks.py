@@ -1,0 +1,168 @@
+"""Every notebook runs and prints what is stored in it; every exercise is what its solution makes it."""
+
+from __future__ import annotations
+
+import ast
+import itertools
+import os
+import re
+import subprocess
+import sys
+import xml.etree.ElementTree as ElementTree
+from pathlib import Path
+
+import pytest
+from write_exercises import exercise_of, exercise_path
+from write_notebooks import ENVIRONMENT, LIVE_ONLY, METADATA, ROOT, executed, normalised, notebooks, read
+
+STRICT = notebooks("notebooks", "solutions")
+SOLUTIONS = notebooks("solutions")
+EXERCISES = notebooks("exercises")
+EVERY = STRICT + EXERCISES
+LINES_A_CELL = 12
+# What a learner reads speaks of the course alone, and holds for every machine.
+MACHINE = re.compile(r"/(?:home|root|tmp|work|usr)/|[A-Z]:\\Users|0x[0-9a-f]{6,}|ipykernel_\d+", re.IGNORECASE)
+FRAGILE = {"interact", "interactive", "interactive_output", "Output", "clear_output", "tqdm", "pyplot"}
+
+
+def code_cells(path: Path) -> list:
+    return [cell for cell in read(path).cells if cell.cell_type == "code"]
+
+
+def markdown(path: Path) -> str:
+    return "\n\n".join(cell.source for cell in read(path).cells if cell.cell_type == "markdown")
+
+
+def nbval(path: Path, mode: str, folder: Path) -> tuple[dict[str, int], str]:
+    """Run nbval on one notebook in a process of its own; return its counts, and what it printed."""
+    report = folder / "report.xml"
+    command = [sys.executable, "-m", "pytest", mode, "--nbval-current-env", "--nbval-cell-timeout=120", "-q",
+               "-p", "no:cacheprovider", "-p", "no:xdist", "--color=no", f"--junitxml={report}", str(path)]  # fmt: skip
+    outside = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
+    done = subprocess.run(command, cwd=ROOT, env=outside | ENVIRONMENT, capture_output=True, text=True)
+    if not report.exists():
+        return {}, done.stdout + done.stderr
+    suite = ElementTree.parse(report).getroot().find("testsuite")
+    return {key: int(suite.get(key)) for key in ("tests", "failures", "errors", "skipped")}, done.stdout + done.stderr
+
+
+def name_of(path: Path) -> str:
+    return f"{path.parent.name}/{path.stem}"
+
+
+@pytest.mark.parametrize("path", STRICT, ids=name_of)
+def test_runs_and_prints_what_is_stored(path, tmp_path):
+    counts, said = nbval(path, "--nbval", tmp_path)
+    # The number of cells is named, so that an empty collection cannot pass.
+    assert counts == {"tests": len(code_cells(path)), "failures": 0, "errors": 0, "skipped": 0}, said
+
+
+@pytest.mark.parametrize("path", EXERCISES, ids=name_of)
+def test_exercise_runs_as_shipped(path, tmp_path):
+    counts, said = nbval(path, "--nbval-lax", tmp_path)
+    assert counts == {"tests": len(code_cells(path)), "failures": 0, "errors": 0, "skipped": 0}, said
+
+
+@pytest.mark.parametrize("path", EXERCISES, ids=name_of)
+def test_every_check_of_an_exercise_as_shipped_says_not_attempted(path):
+    checks = [cell for cell in executed(path).cells if cell.cell_type == "code" and ".check(" in cell.source]
+    assert checks
+    for cell in checks:
+        [output] = cell.outputs
+        assert output.data["text/plain"].startswith("Not attempted:"), output.data["text/plain"]
+
+
+@pytest.mark.parametrize("path", SOLUTIONS, ids=name_of)
+def test_every_check_of_a_solution_says_right(path):
+    checks = [cell for cell in code_cells(path) if ".check(" in cell.source]
+    assert checks
+    for cell in checks:
+        [output] = cell.outputs
+        assert output.data["text/plain"].startswith("Right:"), output.data["text/plain"]
+
+
+@pytest.mark.parametrize("path", SOLUTIONS, ids=name_of)
+def test_exercise_is_what_its_solution_makes_it(path):
+    assert read(exercise_path(path)) == exercise_of(path), "run: make exercises"
+
+
+def test_no_exercise_without_a_solution():
+    assert {path.name for path in EXERCISES} == {path.name for path in SOLUTIONS}
+
+
+@pytest.mark.parametrize("path", EVERY, ids=name_of)
+def test_stored_form(path):
+    notebook = read(path)
+    assert notebook.metadata == METADATA
+    assert notebook == normalised(read(path)), "run: make notebooks"
+    ids = [cell.id for cell in notebook.cells]
+    assert len(set(ids)) == len(ids)
+    assert all(re.fullmatch(r"[a-z][a-z0-9-]{2,40}", one) for one in ids), "ids are words, so that a diff can be read"
+    assert not MACHINE.search(path.read_text(encoding="utf-8"))
+    assert LIVE_ONLY not in path.read_text(encoding="utf-8")
+    assert path.stat().st_size < 400_000
+
+
+@pytest.mark.parametrize("path", STRICT, ids=name_of)
+def test_every_cell_was_run_without_an_error(path):
+    cells = code_cells(path)
+    # A cell without a count is never compared: it would pass whatever it prints.
+    assert [cell.execution_count for cell in cells] == list(range(1, len(cells) + 1))
+    for cell in cells:
+        assert not [output for output in cell.outputs if output.output_type == "error"]
+        assert not [output for output in cell.outputs if output.get("name") == "stderr"], "a warning is shown"
+
+
+@pytest.mark.parametrize("path", EVERY, ids=name_of)
+def test_code_can_be_read(path):
+    for cell in code_cells(path):
+        lines = [line for line in cell.source.splitlines() if line.strip() and not line.strip().startswith("#")]
+        assert len(lines) <= LINES_A_CELL, f"{len(lines)} lines in {cell.id}: plotting and controls live in the package"
+        assert max(map(len, cell.source.splitlines()), default=0) <= 100, f"a long line in {cell.id}"
+        assert not cell.source.rstrip().endswith(";"), "nbval does not honour a trailing ;"
+        assert not re.search(r"^\s*[%!]", cell.source, re.MULTILINE), "plain Python works everywhere"
+        names = {node.id for node in ast.walk(ast.parse(cell.source)) if isinstance(node, ast.Name)}
+        names |= {node.attr for node in ast.walk(ast.parse(cell.source)) if isinstance(node, ast.Attribute)}
+        assert not names & FRAGILE
+
+
+@pytest.mark.parametrize("path", EVERY, ids=name_of)
+def test_headings_go_down_one_at_a_time(path):
+    prose = re.sub(r"```.*?```", "", markdown(path), flags=re.DOTALL)
+    levels = [len(marks) for marks in re.findall(r"^(#+) ", prose, re.MULTILINE)]
+    assert levels[0] == 1
+    assert levels.count(1) == 1
+    assert all(after <= before + 1 for before, after in itertools.pairwise(levels))
+
+
+@pytest.mark.parametrize("path", EVERY, ids=name_of)
+def test_pictures_have_words_and_links_have_targets(path):
+    prose = markdown(path)
+    for words, target in re.findall(r"!\[(.*?)\]\((.*?)\)", prose):
+        assert len(words) > 15, f"{target} needs a text that says what it shows"
+    assert not re.search(r"<img(?![^>]*\balt=\"[^\"]{15,})", prose)
+    for target in re.findall(r"(?<!!)\[[^\]]*\]\(([^)#]+)", prose):
+        assert target.startswith("https://") or (path.parent / target).exists(), target
+    for cell in code_cells(path):
+        for output in cell.outputs:
+            drawn = str(output.get("data", {}).get("text/html", ""))
+            assert not re.search(r"<img(?![^>]*\balt=\"[^\"]{15,})", drawn), "a picture without its sentence"
+            assert not re.search(r"image/(png|jpeg|svg)", " ".join(output.get("data", {}))), "a picture without words"
+
+
+@pytest.mark.parametrize("path", notebooks("notebooks"), ids=name_of)
+def test_lesson_has_its_parts(path):
+    prose = markdown(path)
+    assert re.search(r"^# \d\d ", prose)
+    assert re.search(r"^\*\*\d+ minutes · (easy|medium|hard)\*\*$", prose, re.MULTILINE)
+    assert re.search(r"you will be able to\W*\n+(- .*\n?){3}", prose), "three lines on what one will be able to do"
+    assert "## Predict" in prose
+    assert re.search(r"## What to remember\n+(- .*(\n  .*)*\n?){3}(\n|$)", prose), "three lines to remember"
+    assert any("panels." in cell.source for cell in code_cells(path))
+
+
+@pytest.mark.parametrize("path", notebooks("notebooks"), ids=name_of)
+def test_readme_names_the_lesson_with_its_minutes(path):
+    minutes = re.search(r"^\*\*(\d+) minutes", markdown(path), re.MULTILINE)[1]
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert re.search(rf"\| \[[^\]]+\]\(notebooks/{path.name}\) \|.*\| {minutes} \|", readme)
