@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Mapping, MutableMapping, Sequence
+from ctypes import string_at
 from dataclasses import is_dataclass
 from typing import Any
 
@@ -15,7 +16,7 @@ from accumkit.errors import AccumkitError
 
 LABEL_KEYS = ("labels", "label", "targets", "target", "y")
 OUT_OF_MEMORY = (MemoryError, torch.cuda.OutOfMemoryError)  # the second is torch.OutOfMemoryError in newer versions
-SAMPLE = 4096  # entries of a tensor kept to notice that it was overwritten; smaller tensors are kept whole
+WHOLE, PIECE, PIECES = 65_536, 4096, 16  # bytes of a tensor that are copied to notice that it was overwritten
 
 
 def target_of(batch: Any) -> Tensor:
@@ -156,37 +157,38 @@ def describe(batch: Any) -> str:
     return f"{kind} of {', '.join(parts)}" if parts else f"{kind} without a tensor"
 
 
-def sample(tensor: Tensor) -> Tensor:
-    """Return a view of at most about ``SAMPLE`` entries, spread along the longest dimension."""
-    size = tensor.numel()
-    if size <= SAMPLE:
-        return tensor
-    dim = max(range(tensor.dim()), key=tensor.shape.__getitem__)
-    step = min(size // SAMPLE + 1, tensor.shape[dim])
-    return tensor[(slice(None),) * dim + (slice(step // 2, None, step),)]
+def remember(tensors: Sequence[Tensor]) -> list[tuple[Tensor, bytes | Tensor]]:
+    """Return each tensor with a copy of what it holds now, or of parts spread over it where it is large."""
+    return [(tensor, _content(tensor)) for tensor in tensors if tensor.layout is torch.strided]
 
 
-def remember(tensors: Sequence[Tensor]) -> list[tuple[Tensor, Tensor]]:
-    """Return each tensor (a view of it, where it is large) with a copy of what it holds now."""
-    views = [sample(tensor.detach() if tensor.requires_grad else tensor) for tensor in tensors]
-    return [(view, view.clone()) for view in views]
-
-
-def changed(remembered: Sequence[tuple[Tensor, Tensor]]) -> bool:
+def changed(remembered: Sequence[tuple[Tensor, bytes | Tensor]]) -> bool:
     """Return whether a tensor holds something else than when it was remembered.
 
     Contents are compared, not addresses: a batch yielded twice, slices that overlap and memory-mapped data are fine,
     while a buffer that is filled again is seen however it was written (through numpy too, which moves no version).
     """
-    elsewhere = []
-    for now, then in remembered:
-        if now.is_cpu and now.layout is torch.strided:
-            if not torch.equal(now, then) and _differ(now, then):  # NaN is unequal to itself
+    unclear = []
+    for tensor, then in remembered:
+        now = _content(tensor)
+        if isinstance(then, bytes):
+            if now != then:
                 return True
-        elif now.layout is torch.strided and not now.is_meta:
-            elsewhere.append(_differ(now, then))
-    return bool(elsewhere) and bool(torch.stack([d.to(elsewhere[0].device) for d in elsewhere]).any())  # one wait
+        elif not tensor.is_meta:
+            unclear.append(((now != then) & ~((now != now) & (then != then))).any())  # NaN is unequal to itself
+    return bool(unclear) and bool(torch.stack([u.to(unclear[0].device) for u in unclear]).any())  # one wait
 
 
-def _differ(now: Tensor, then: Tensor) -> Tensor:
-    return ((now != then) & ~((now != now) & (then != then))).any()
+def _content(tensor: Tensor) -> bytes | Tensor:
+    """Return a copy of a tensor's content; of parts of it, where it holds more than ``WHOLE`` bytes."""
+    if type(tensor) is Tensor and tensor.is_cpu and tensor.is_contiguous():
+        size, start = tensor.nbytes, tensor.data_ptr()
+        if size <= WHOLE:  # bytes are read from memory in a third of the time that clone() and equal() take
+            return string_at(start, size) if size else b""
+        return b"".join(string_at(start + (size - PIECE) * i // (PIECES - 1), PIECE) for i in range(PIECES))
+    size = tensor.numel()
+    if size <= WHOLE // 4:
+        return tensor.detach().clone()
+    longest = max(range(tensor.dim()), key=tensor.shape.__getitem__)
+    step = min(4 * size // WHOLE + 1, tensor.shape[longest])
+    return tensor.detach()[(slice(None),) * longest + (slice(step // 2, None, step),)].clone()

@@ -116,7 +116,7 @@ def train_epoch(
     undo = Undo(model, dict.fromkeys([*trained, *(p for p in model.parameters() if p.requires_grad)]))
     updates: list[UpdateLog] = []
     dropped = (0, 0)
-    doing, batch, losses, unscaled = "fetch", None, [], False
+    doing, batch, losses, unscaled, made = "fetch", None, [], False, None
     try:
         for window in (gather if buffered else stream)(loader, steps, objective, place):
             where = f"update {len(updates) + 1}"
@@ -125,16 +125,17 @@ def train_epoch(
                 break
             if buffered and not window.count:
                 raise nothing_counts(window, where)
-            doing, losses, gradient = "train", [], None
+            doing, losses, divisor = "train", [], None
             undo.remember()
             for batch in window:
                 loss = total(model, batch)
-                if not isinstance(loss, Tensor) or loss.dim() or loss.grad_fn is None:
+                if not isinstance(loss, Tensor) or loss.dim() or not loss.requires_grad:
                     raise bad_loss(loss, f"{where}, micro-batch {len(losses) + 1}")
-                if gradient is None or gradient.dtype != loss.dtype:
-                    # backward(1 / W) is (loss / W).backward() without a division for each micro-batch
+                if divisor is None:
                     divisor = window.count if buffered else provisional_divisor(window.counts[0], steps)
-                    gradient = torch.ones((), dtype=loss.dtype, device=loss.device) / divisor
+                key = (divisor, loss.dtype, loss.device)
+                if key != made:  # backward(1 / W) is (loss / W).backward() without a division in each graph
+                    made, gradient = key, torch.ones((), dtype=loss.dtype, device=loss.device) / divisor
                 (scaler.scale(loss) if scaler else loss).backward(gradient)
                 losses.append(loss.item() if on_host else loss.detach())
                 loss = batch = None  # so that the next micro-batch finds the device free of this one
@@ -221,7 +222,7 @@ def _per_update(objective: Objective, model: nn.Module, scaler: Any, where: str)
     if objective.per_update is None:
         return None
     term = objective.per_update(model)
-    if not isinstance(term, Tensor) or term.dim() or term.grad_fn is None:
+    if not isinstance(term, Tensor) or term.dim() or not term.requires_grad:
         raise bad_loss(term, f"{where}, per_update")
     (scaler.scale(term) if scaler else term).backward()
     value = term.item()

@@ -17,6 +17,9 @@ __all__ = ["LABEL_KEYS", "AccumkitError", "Objective", "classification", "exampl
            "target_of", "tensors_in"]  # fmt: skip
 
 
+SHORT = 128  # targets that are counted sooner as a list than by two tensor operations
+
+
 @dataclass(frozen=True)
 class Objective:
     """The quantity one update should minimise: (sum of losses in the window) / (count of the window).
@@ -130,6 +133,8 @@ def classification(
         target = target_of(batch)
         if target.is_floating_point():  # class probabilities: torch's mean divides by the examples, weights or not
             return target.numel() // target.shape[1 if target.dim() > 1 else 0]
+        if not weights and target.dim() == 1 and target.numel() <= SHORT and target.is_cpu:
+            return target.numel() - target.tolist().count(ignore_index)
         valid = target != ignore_index
         if not weights:
             return int(torch.count_nonzero(valid))

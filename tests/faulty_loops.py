@@ -209,6 +209,15 @@ def first_batch_alone(model, loader, optimizer, steps, scheduler):
                 optimizer.zero_grad()
 
 
+def as_in_a_manual(model, loader, optimizer, steps, scheduler):
+    for i, (images, labels) in enumerate(loader):
+        accumulating = i % steps != 0
+        F.cross_entropy(model(images), labels).backward()
+        if not accumulating:
+            optimizer.step()
+            optimizer.zero_grad()
+
+
 def step_every(model, loader, optimizer, steps, scheduler):
     for _ in range(PASSES):
         for images, labels in loader:

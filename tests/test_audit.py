@@ -263,6 +263,29 @@ def test_a_validation_that_clears_a_window_is_not_blamed_on_zero_grad_every_micr
     assert "2 micro-batches of update 2 were cleared before the step" in verdict.reason
 
 
+def test_a_gradient_from_before_the_watch_is_said_and_no_loop_accused():
+    data = unequal_images()
+    pixels, labels = next(iter(data.loader))
+    F.cross_entropy(data.model(pixels), labels).backward()
+    verdict = ak.audit(data.watch(faulty.plain))
+    assert (verdict.status, verdict.findings) == ("not equivalent", ())
+    assert "Update 1 began with a gradient that was there before the watch" in verdict.reason
+
+
+def test_notes_change_no_status():
+    straddling = ak.audit(images().watch(right.straddling_means))
+    assert straddling.ok
+    assert "Windows go on across the end of a pass (update 3)" in straddling.reason
+    assert "1 micro-batch at the end of the run made no update." in straddling.reason
+    dropped = ak.audit(images().watch(right.full_windows_only, tail="drop"))
+    assert dropped.ok
+    assert "4 micro-batches in short last windows were dropped, as declared." in dropped.reason
+    stepped = ak.audit(images().watch(faulty.plain, tail="drop"))
+    assert stepped.ok
+    assert 'tail="drop" was declared, but short last windows had a step.' in stepped.reason
+    assert "The last pass ended after 3 of 8 micro-batches." in ak.audit(images().watch(right.broken_off)).reason
+
+
 def hand_made(*, weights=(1.0, 1.0), precision="float64", **update) -> Trace:
     members = tuple(
         MicroBatch(i, 0, 4, 4, weight / len(weights), 1 / len(weights), "kept", "train.py:9")

@@ -14,14 +14,26 @@ from tests.problems import CLASS_WEIGHT, images, lines, unequal_images, weighted
 
 pytestmark = pytest.mark.filterwarnings("ignore:Detected call of `lr_scheduler.step")  # torch's own, on that fault
 
+
+def unequal_tail():
+    """Equal micro-batches but for the last one, as a DataLoader makes them: windows of 12, 12 and 7 examples."""
+    return images(31)
+
+
 # (loop, its data, the one finding, numbers and words that its evidence must hold)
 TABLE = [
     (faulty.missing_division, images, "missing-division", "weighs 2 to 3"),
     (faulty.divided_by_window_twice, images, "double-division", "weighs 0.3333"),
     (faulty.divided_mean_by_count, images, "double-division", "weighs 0.25"),
     (faulty.divided_by_hand_again, images, "double-division", "multiplied by 0.3333"),
-    (faulty.tail_divisor, images, "tail-divisor", r"updates 3 and 6\) have 2 of 3 .* weighs 0.6667"),
+    (
+        faulty.tail_divisor,
+        images,
+        "tail-divisor",
+        r"and 6\) have 2 micro-batches and are divided by 3: .* 0.6667",
+    ),
     (faulty.tail_divisor_of_sums, images, "tail-divisor", "weighs 0.6667"),
+    (faulty.tail_divisor_of_sums, unequal_tail, "tail-divisor", "have 7 examples and are divided by the 12 of a full"),
     (faulty.tail_cleared, images, "tail-dropped", "last 2 micro-batches of 2 passes .* 16 examples weigh 0"),
     (faulty.tail_never_run, images, "tail-dropped", "last 2 micro-batches of 2 passes never had a backward"),
     (faulty.tail_leaked, images, "tail-leaked", "update 3 adds up 5 micro-batches instead of 3"),
@@ -141,6 +153,34 @@ def test_faults_that_come_together_are_all_named():
     assert named(faulty.first_batch_alone, images(32)) == ["off-by-one", "tail-leaked"]
     # where N divides the pass, mending it mends both
     assert named(faulty.first_batch_alone, images(36)) == ["off-by-one"]
+
+
+def test_a_condition_from_a_manual_is_wrong_three_ways():
+    """``i % 8 != 0`` accumulates, as a framework's pages had it: windows of 1, 8 and 8, and 3 left over."""
+    verdict = ak.audit(images(80).watch(faulty.as_in_a_manual, 8))
+    assert [f.pitfall for f in verdict.findings] == ["off-by-one", "tail-dropped", "missing-division"]
+    off, dropped, scale = verdict.findings
+    assert "windows of 1, 8 and 8" in off.evidence
+    assert "the last 3 micro-batches of the pass" in dropped.evidence
+    assert "weighs 8" in scale.evidence
+
+
+@pytest.mark.parametrize("objective", [..., None])
+def test_accelerate_divides_its_tail_by_n(objective):
+    accelerate = pytest.importorskip("accelerate")
+
+    def loop(model, loader, optimizer, steps, scheduler):
+        accelerator = accelerate.Accelerator(gradient_accumulation_steps=steps, cpu=True)
+        model, optimizer, loader = accelerator.prepare(model, optimizer, loader)
+        for _ in range(2):
+            for pixels, labels in loader:
+                with accelerator.accumulate(model):
+                    accelerator.backward(torch.nn.functional.cross_entropy(model(pixels), labels))
+                    optimizer.step()
+                    optimizer.zero_grad()
+
+    verdict = ak.audit(images(dtype=torch.float32).watch(loop, objective=objective))
+    assert [f.pitfall for f in verdict.findings] == (["tail-divisor"] if objective is ... else [])
 
 
 def test_a_declared_drop_is_no_finding_but_full_windows_are():

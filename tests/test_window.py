@@ -16,7 +16,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 import accumkit as ak
 from accumkit import window as window_module
-from accumkit.batches import SAMPLE, changed, describe, examples_in, move, remember, sample, tensors_in
+from accumkit.batches import WHOLE, changed, describe, examples_in, move, remember, tensors_in
 
 OBJECTIVE = ak.classification()
 META = torch.device("meta")
@@ -312,14 +312,21 @@ def test_shared_memory_that_stays_the_same_is_fine():
     assert len(list(ak.windows(arrays, 3, ak.Objective(loss=max, count=lambda b: len(b[1]))))) == 1
 
 
-def test_a_sample_of_a_large_tensor_is_small_and_sees_a_new_filling():
-    for shape in ((1000, 1000), (2, 3, 224, 224), (100_000,), (50_000, 2), (2, 50_000)):
-        tensor = torch.randn(shape)
-        assert sample(tensor).numel() <= 12 * SAMPLE
-        before = remember([tensor])
-        assert not changed(before)
-        tensor.copy_(torch.randn(shape))
-        assert changed(before)
+@pytest.mark.parametrize("layout", ["contiguous", "transposed"])
+@pytest.mark.parametrize("shape", [(0,), (8, 8), (1000, 1000), (2, 3, 224, 224), (100_000,), (50_000, 2), (2, 50_000)])
+def test_little_of_a_large_tensor_is_copied_and_a_new_filling_is_seen(shape, layout):
+    tensor = torch.randn(shape)
+    tensor = tensor if layout == "contiguous" else tensor.transpose(0, -1)
+    ((_, copy),) = before = remember([tensor])
+    size = len(copy) if isinstance(copy, bytes) else copy.nbytes
+    assert size <= max(tensor.nbytes / 4, WHOLE) or tensor.shape[-1] <= 3
+    assert not changed(before)
+    tensor.copy_(torch.randn(tensor.shape))
+    assert changed(before) == (tensor.numel() > 0)
+
+
+def test_nan_is_no_change_in_any_layout():
+    assert not changed(remember([torch.full((4, 5), float("nan")), torch.full((4, 5), float("nan")).t()]))
 
 
 def test_memory_grows_by_less_than_a_kilobyte_a_micro_batch():

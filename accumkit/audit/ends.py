@@ -88,7 +88,8 @@ def _during_evaluation(case: Case, gone: list[MicroBatch]) -> bool:
 
 def stale_gradients(case: Case) -> Finding | None:
     """An update still holds the gradient of an earlier one."""
-    wrong = [u for u in case.trace.updates if u.carried > case.tolerance and not u.skipped]
+    # what the first update found was there before the watch: perhaps half a window, which is no fault
+    wrong = [u for u in case.trace.updates[1:] if u.carried > case.tolerance and not u.skipped]
     if case.boundary.kind == "every micro-batch":  # too many steps; cleared once a window all the same?
         if not any(case.boundary.begins_window(u) for u in wrong if u.micro_batches):
             return None
@@ -117,7 +118,7 @@ def tail_leaked(case: Case) -> Finding | None:
     first = wrong[0]
     strays = [m for m in first.micro_batches if m.fate == "leaked"]
     weights = [m.weight for m in strays if m.weight is not None]
-    weigh = f", where each of their examples weighs {span(weights)} beside its own" if weights else ""
+    weigh = f", where each of their examples weighs {span(weights)}" if weights else ""
     end = sum(len(p.left_over) for p in boundary.passes[-1:])
     lost = ""
     if end and case.trace.lost:

@@ -32,7 +32,6 @@ DIVISORS = {
     "examples": lambda w: [e / sum(w.examples) for e in w.examples],
     "sum/examples": lambda w: [n / sum(w.examples) for n in w.counts],
 }
-RIGHT = ("sum/W", "mean/k")
 TWICE = ("mean/W", *(name for name in DIVISORS if name.count("/") == 2))
 
 

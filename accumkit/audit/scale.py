@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from accumkit.audit.findings import Finding, named, number, several, span
+from accumkit.audit.findings import Finding, named, number, span
 from accumkit.audit.reading import TWICE, Case, Window, near
 from accumkit.audit.wording import COUNTED, backward, indices, ratio, weigh, where
 
@@ -71,25 +71,31 @@ def tail_divisor(case: Case) -> Finding | None:
     if not wrong:
         return None
     if case.following("sum/F"):
-        divided = f"divided by the {number(wrong[0].full)} {case.trace.unit} of a full window, not by its own"
-        change = f"divide by what the window really holds: {COUNTED}"
+        unit = case.trace.unit
+        held = f"{span(w.count for w in wrong)} {unit} and {_is(wrong)} divided by the {number(wrong[0].full)}"
+        held += " of a full window"
+        change = f"divide by what the window really has: {COUNTED}"
     else:
-        divided = f"divided by {case.steps}, not by their own number"
+        sizes = [w.size for w in wrong]
+        held = f"{span(sizes)} micro-batch{'es' * (max(sizes) > 1)} and {_is(wrong)} divided by {case.steps}"
         change = (
             "divide by the number of micro-batches that the window really has, `min(N, micro-batches left)`; or, right "
             f"for micro-batches of any size, {COUNTED}"
         )
-    sizes = span(w.size for w in wrong)
-    have = "has" if len(wrong) == 1 else "have"
+    subject = "the short last window" if len(wrong) == 1 else "the short last windows"
     return Finding(
         "tail-divisor",
-        f"the short last {'window' if len(wrong) == 1 else 'windows'} ({named(indices(wrong))}) {have} {sizes} of "
-        f"{several(case.steps, 'micro-batch')} {divided}: {weigh(case, wrong)} there instead of 1",
+        f"{subject} ({named(indices(wrong))}) {'has' if len(wrong) == 1 else 'have'} {held}: {weigh(case, wrong)} "
+        "there instead of 1",
         backward(wrong),
         change,
         "gradient",
         indices(wrong),
     )
+
+
+def _is(windows: list[Window]) -> str:
+    return "is" if len(windows) == 1 else "are"
 
 
 def _twice(case: Case, windows: list[Window]) -> str:

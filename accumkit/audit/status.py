@@ -45,6 +45,12 @@ def _differences(case: Case, explained: set[int]) -> Iterator[str]:
     if gone and case.boundary.kind != "unclear":
         erased = sum(m.fate == "erased" for u in gone for m in u.micro_batches)
         yield f"{several(erased, 'micro-batch')} of {_of(gone)} were cleared before the step and weigh 0."
+    first = case.trace.updates[0] if case.trace.updates else None
+    if first is not None and first.carried > tolerance:
+        yield (
+            f"Update 1 began with a gradient that was there before the watch, {number(first.carried)} times as long as "
+            "the whole gradient at its step: clear the gradients first, or begin to watch between two windows."
+        )
     unequal = [w for w in case.windows if w.update.index not in explained and case.ways[w.update.index] is None]
     if not case.constant and unequal and case.boundary.kind != "unclear":
         weights = span(weight for w in unequal for weight in w.weights)
