@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import importlib.abc
 import importlib.machinery
-import importlib.util
 import linecache
 from hashlib import sha1
 from types import CodeType, ModuleType
@@ -31,7 +30,7 @@ class _Text(importlib.abc.InspectLoader):
 
 @functools.lru_cache(maxsize=256)
 def compiled(name: str, text: str) -> ModuleType:
-    """Return a module that runs a text.
+    r"""Return a module that runs a text.
 
     Parameters
     ----------

@@ -11,7 +11,7 @@ STEP = " " * 4  # of indentation
 
 
 def apply(source: str, patch: Iterable[tuple[str, str]], name: str = "the loop") -> str:
-    """Return a source with some of its lines replaced.
+    r"""Return a source with some of its lines replaced.
 
     Parameters
     ----------
