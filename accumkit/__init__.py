@@ -19,6 +19,7 @@ except ImportError as cause:
 
 from accumkit.audit import audit
 from accumkit.audit import verdict as _verdict
+from accumkit.convert import replace_batchnorm
 from accumkit.errors import AccumkitError
 from accumkit.loops import train_epoch
 from accumkit.objective import Objective, classification, next_token, regression
@@ -26,7 +27,7 @@ from accumkit.trace import watch
 from accumkit.window import Window, windows
 
 if TYPE_CHECKING:
-    from accumkit import checks, figures, panels, tasks
+    from accumkit import checks, figures, panels, pitfalls, studies, tasks
     from accumkit.checks import check_loop
 
 __version__ = "0.1.0"
@@ -42,7 +43,10 @@ __all__ = [
     "figures",
     "next_token",
     "panels",
+    "pitfalls",
     "regression",
+    "replace_batchnorm",
+    "studies",
     "tasks",
     "train_epoch",
     "watch",
@@ -50,7 +54,7 @@ __all__ = [
 ]
 
 # Rooms above the audit are loaded when they are first named: they need matplotlib, ipywidgets or scikit-learn.
-_ROOMS = ("checks", "figures", "panels", "tasks")
+_ROOMS = ("checks", "figures", "panels", "pitfalls", "studies", "tasks")
 
 
 def __getattr__(name: str) -> Any:

@@ -1,4 +1,4 @@
-"""The commands: python -m accumkit lab, and python -m accumkit doctor."""
+"""The commands: python -m accumkit lab, doctor, and pitfalls."""
 
 from __future__ import annotations
 
@@ -29,6 +29,19 @@ def run_doctor(told: argparse.Namespace) -> int:
     return 0 if report.ok else 1
 
 
+def run_pitfalls(told: argparse.Namespace) -> int:
+    """Simulate every pitfall of the catalog, and say whether the audit names it."""
+    from accumkit.pitfalls import table  # here, so that the other commands do without it
+
+    print(table.line(table.HEADER))
+    wrong = []
+    for simulation, cells in table.rows():
+        print(table.line(cells), flush=True)
+        wrong += [f"{cells[0]}: {why}" for why in [table.why_not(simulation)] if why]
+    print("\nEvery pitfall is named." if not wrong else "\n" + "\n".join(wrong))
+    return 1 if wrong else 0
+
+
 def parser() -> argparse.ArgumentParser:
     """Return the parser of the command line: one small function above for each command."""
     top = argparse.ArgumentParser(prog="python -m accumkit", description="Gradient accumulation that is right.")
@@ -43,6 +56,9 @@ def parser() -> argparse.ArgumentParser:
 
     command = commands.add_parser("doctor", parents=[place], help="say whether this machine is fit for the course")
     command.set_defaults(run=run_doctor)
+
+    command = commands.add_parser("pitfalls", help="simulate every pitfall, and say whether the audit names it")
+    command.set_defaults(run=run_pitfalls)
     return top
 
 

@@ -48,6 +48,16 @@ def check_objective(objective: Any) -> None:
         )
 
 
+def check_place(device: Any) -> torch.device | None:
+    """Return ``device`` as a torch.device, None for None, or say that there is no such device."""
+    try:
+        return None if device is None else torch.device(device)
+    except (RuntimeError, TypeError) as error:
+        raise AccumkitError(
+            f'device={device!r} is no device of torch ({error}); give "cpu", "cuda", a torch.device, or leave it out'
+        ) from error
+
+
 def check_model(model: Any) -> None:
     """Raise unless the model can be trained; warn when it is in eval mode."""
     if not isinstance(model, nn.Module):
@@ -98,7 +108,7 @@ def check_device(model: nn.Module, device: Any) -> torch.device:
                 "say with device= which one its inputs go to"
             )
         return next(iter(held))
-    wanted = torch.device(device)
+    wanted = check_place(device)
     if not any(place.type == wanted.type and wanted.index in (None, place.index) for place in held):
         raise AccumkitError(
             f"device={str(wanted)!r}, but the model's parameters are on {names}; call model.to({str(wanted)!r}) before "

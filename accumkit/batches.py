@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Mapping, MutableMapping, Sequence
-from ctypes import string_at
 from dataclasses import is_dataclass
 from typing import Any
 
@@ -16,7 +15,7 @@ from accumkit.errors import AccumkitError
 
 LABEL_KEYS = ("labels", "label", "targets", "target", "y")
 OUT_OF_MEMORY = (MemoryError, torch.cuda.OutOfMemoryError)  # the second is torch.OutOfMemoryError in newer versions
-WHOLE, PIECE, PIECES = 65_536, 4096, 16  # bytes of a tensor that are copied to notice that it was overwritten
+SAMPLE = 16_384  # entries of a tensor that are copied, at about the most, to notice that it was overwritten
 
 
 def target_of(batch: Any) -> Tensor:
@@ -49,7 +48,7 @@ def leading_size(tensors: list[Tensor], batch: Any) -> int:
     """Return the leading size of the first of ``tensors`` that has one, 1 if all are scalars."""
     for tensor in tensors:
         if tensor.dim():
-            return tensor.shape[0]
+            return tensor.size(0)
     if tensors:
         return 1
     raise AccumkitError(
@@ -63,6 +62,8 @@ def tensors_in(batch: Any) -> list[Tensor]:
 
     Numpy arrays are given as tensors that share their memory.
     """
+    if type(batch) in (tuple, list) and all([type(part) is Tensor for part in batch]):  # most batches, and sooner
+        return list(batch)
     found: list[Tensor] = []
     _collect(batch, found, 16)
     return found
@@ -157,38 +158,35 @@ def describe(batch: Any) -> str:
     return f"{kind} of {', '.join(parts)}" if parts else f"{kind} without a tensor"
 
 
-def remember(tensors: Sequence[Tensor]) -> list[tuple[Tensor, bytes | Tensor]]:
-    """Return each tensor with a copy of what it holds now, or of parts spread over it where it is large."""
-    return [(tensor, _content(tensor)) for tensor in tensors if tensor.layout is torch.strided]
+def remember(tensors: Sequence[Tensor]) -> list[tuple[Tensor, Tensor]]:
+    """Return each tensor, or a view of parts of a large one, with a copy of what it holds now."""
+    views = [tensor if tensor.numel() <= SAMPLE else _spread(tensor) for tensor in tensors]
+    return [(view, view.clone()) for view in views if view.layout is torch.strided]
 
 
-def changed(remembered: Sequence[tuple[Tensor, bytes | Tensor]]) -> bool:
+def changed(remembered: Sequence[tuple[Tensor, Tensor]]) -> bool:
     """Return whether a tensor holds something else than when it was remembered.
 
     Contents are compared, not addresses: a batch yielded twice, slices that overlap and memory-mapped data are fine,
     while a buffer that is filled again is seen however it was written (through numpy too, which moves no version).
     """
-    unclear = []
-    for tensor, then in remembered:
-        now = _content(tensor)
-        if isinstance(then, bytes):
-            if now != then:
+    elsewhere = []
+    for now, then in remembered:
+        if now.is_cpu:
+            if not torch.equal(now, then) and _differ(now, then):
                 return True
-        elif not tensor.is_meta:
-            unclear.append(((now != then) & ~((now != now) & (then != then))).any())  # NaN is unequal to itself
-    return bool(unclear) and bool(torch.stack([u.to(unclear[0].device) for u in unclear]).any())  # one wait
+        elif not now.is_meta:
+            elsewhere.append(_differ(now, then))
+    return bool(elsewhere) and bool(torch.stack([d.to(elsewhere[0].device) for d in elsewhere]).any())  # one wait
 
 
-def _content(tensor: Tensor) -> bytes | Tensor:
-    """Return a copy of a tensor's content; of parts of it, where it holds more than ``WHOLE`` bytes."""
-    if type(tensor) is Tensor and tensor.is_cpu and tensor.is_contiguous():
-        size, start = tensor.nbytes, tensor.data_ptr()
-        if size <= WHOLE:  # bytes are read from memory in a third of the time that clone() and equal() take
-            return string_at(start, size) if size else b""
-        return b"".join(string_at(start + (size - PIECE) * i // (PIECES - 1), PIECE) for i in range(PIECES))
-    size = tensor.numel()
-    if size <= WHOLE // 4:
-        return tensor.detach().clone()
+def _spread(tensor: Tensor) -> Tensor:
+    if tensor.layout is not torch.strided:
+        return tensor
     longest = max(range(tensor.dim()), key=tensor.shape.__getitem__)
-    step = min(4 * size // WHOLE + 1, tensor.shape[longest])
-    return tensor.detach()[(slice(None),) * longest + (slice(step // 2, None, step),)].clone()
+    step = min(tensor.numel() // SAMPLE + 1, tensor.shape[longest])
+    return tensor[(slice(None),) * longest + (slice(step // 2, None, step),)]
+
+
+def _differ(now: Tensor, then: Tensor) -> Tensor:
+    return ((now != then) & ~((now != now) & (then != then))).any()  # NaN is unequal to itself

@@ -116,7 +116,8 @@ def train_epoch(
     undo = Undo(model, dict.fromkeys([*trained, *(p for p in model.parameters() if p.requires_grad)]))
     updates: list[UpdateLog] = []
     dropped = (0, 0)
-    doing, batch, losses, unscaled, made = "fetch", None, [], False, None
+    divisor, gradient = None, None  # what the summed loss is divided by, and one over it
+    doing, batch, losses, unscaled = "fetch", None, [], False
     try:
         for window in (gather if buffered else stream)(loader, steps, objective, place):
             where = f"update {len(updates) + 1}"
@@ -125,17 +126,18 @@ def train_epoch(
                 break
             if buffered and not window.count:
                 raise nothing_counts(window, where)
-            doing, losses, divisor = "train", [], None
+            if buffered and window.count != divisor:
+                divisor, gradient = window.count, None
+            doing, losses = "train", []
             undo.remember()
             for batch in window:
                 loss = total(model, batch)
                 if not isinstance(loss, Tensor) or loss.dim() or not loss.requires_grad:
                     raise bad_loss(loss, f"{where}, micro-batch {len(losses) + 1}")
-                if divisor is None:
-                    divisor = window.count if buffered else provisional_divisor(window.counts[0], steps)
-                key = (divisor, loss.dtype, loss.device)
-                if key != made:  # backward(1 / W) is (loss / W).backward() without a division in each graph
-                    made, gradient = key, torch.ones((), dtype=loss.dtype, device=loss.device) / divisor
+                if gradient is None or gradient.dtype is not loss.dtype:
+                    # backward(1 / W) is (loss / W).backward() without a division in each graph
+                    divisor = divisor or provisional_divisor(window.counts[0], steps)
+                    gradient = torch.ones((), dtype=loss.dtype, device=loss.device) / divisor
                 (scaler.scale(loss) if scaler else loss).backward(gradient)
                 losses.append(loss.item() if on_host else loss.detach())
                 loss = batch = None  # so that the next micro-batch finds the device free of this one
@@ -211,11 +213,8 @@ def _total(objective: Objective, dtype: torch.dtype | None, place: torch.device)
 
 def _divide(parameters: list[nn.Parameter], divisor: float) -> None:
     gradients = [p.grad for p in parameters if p.grad is not None]
-    dense = [g for g in gradients if g.layout is torch.strided]
-    if dense and divisor != 1:
-        torch._foreach_div_(dense, divisor)  # one call for all; clip_grad_norm_ does its scaling the same way
-    for sparse in (g for g in gradients if g.layout is not torch.strided):
-        sparse.div_(divisor)
+    if gradients and divisor != 1:
+        torch._foreach_div_(gradients, divisor)  # one call for all, as torch's own clipping and optimizers do
 
 
 def _per_update(objective: Objective, model: nn.Module, scaler: Any, where: str) -> float | None:

@@ -61,12 +61,13 @@ def stream(loader: Iterable, steps: int, objective: Objective, device: torch.dev
 def provisional_divisor(first_count: float, steps: int) -> float:
     """Return a power of two near the count that a window is likely to have.
 
-    The sum's gradient is divided by it in each backward and by what is left once, at the end. A power of two changes
-    no digit, and keeps low-precision gradients and a scaler's scale in the range they have in a buffered window.
+    Each backward divides by it, and the gradients are divided by what is left (count / it) once, at the end. A power of
+    two changes no digit, and low-precision gradients and a scaler's scale stay in the range they have in a buffered
+    window.
 
     Examples
     --------
     >>> provisional_divisor(4, 3)
     16.0
     """
-    return 2.0 ** frexp(max(first_count * steps, 1e-30))[1] if first_count else 1.0
+    return 2.0 ** frexp((first_count or 1) * steps)[1]

@@ -10,7 +10,7 @@ import torch
 from torch.nn.utils.rnn import PackedSequence
 
 from accumkit import batches as _batches
-from accumkit.arguments import check_accumulation_steps, check_objective, check_tail
+from accumkit.arguments import check_accumulation_steps, check_objective, check_place, check_tail
 from accumkit.batches import examples_in, leading_size, tensors_in
 from accumkit.objective import AccumkitError, Objective
 
@@ -162,7 +162,7 @@ def windows(
     steps = check_accumulation_steps(accumulation_steps)
     check_tail(tail)
     check_objective(objective)
-    place = None if device is None else torch.device(device)
+    place = check_place(device)
     return _kept(gather(loader, steps, objective, place), tail, place)
 
 

@@ -127,9 +127,9 @@ def batch_norm() -> nn.Module:
 
 def test_batch_norm_is_said_and_no_loop_accused():
     verdict = ak.audit(images(model=batch_norm()).watch(right.six_lines))
-    assert verdict.findings == ()
+    assert [finding.pitfall for finding in verdict.findings] == ["batchnorm-statistics", "batchnorm-momentum"]
     assert verdict.status == "not equivalent"
-    assert "BatchNorm (layer 2) normalises each micro-batch by itself" in verdict.reason
+    assert "BatchNorm (layer 2) normalises each micro-batch by itself" in verdict.findings[0].evidence
     assert ak.audit(images(model=batch_norm()).watch(right.six_lines, 1)).ok  # one micro-batch an update: no fault
     assert ak.audit(images(model=batch_norm().eval()).watch(right.six_lines)).ok  # frozen
 

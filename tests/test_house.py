@@ -30,7 +30,7 @@ FLOORS = (
     {"objective"},
     {"arguments"},
     {"window"},
-    {"tasks"},
+    {"convert", "tasks"},
     {"trace"},
     {"epoch_log", "loops", "safety", "stream"},
     {"audit"},

@@ -577,3 +577,97 @@ def test_two_optimizers_at_different_boundaries(measured):
     assert any("several optimizers" in reason for reason in trace.reasons)
     if measured:
         assert weights(trace)[3:] == pytest.approx([1] * 3)
+
+
+def test_a_forward_that_no_backward_reaches_is_not_in_a_micro_batch():
+    model = mlp()
+    optimizer = sgd(model)
+    with watch(model, ak.classification(), accumulation_steps=3) as trace:
+        for i, (x, y) in enumerate(loader(24), 1):
+            loss = F.cross_entropy(model(x), y) / 3
+            if i not in (2, 6):  # a micro-batch skipped after its forward
+                loss.backward()
+            if i % 3 == 0:
+                optimizer.step()
+                optimizer.zero_grad()
+    assert [u.accumulated for u in trace.updates] == [2, 2]
+    assert [u.unused for u in trace.updates] == [1, 1]
+    assert weights(trace) == pytest.approx([2 / 3] * 4)
+
+
+def test_a_discriminators_backward_leaves_the_generators_forward_waiting():
+    torch.manual_seed(0)
+    generator, critic = nn.Linear(8, 4).double(), nn.Linear(4, 1).double()
+    objective = ak.Objective(loss=lambda output, batch: -critic(output).sum(), count=lambda batch: len(batch[0]))
+    optimizers = sgd(generator), sgd(critic)
+    with watch(generator, objective, accumulation_steps=1) as trace:
+        for x, _ in loader(24):
+            critic(generator(x).detach()).mean().backward()
+            optimizers[1].step()
+            optimizers[1].zero_grad()
+            (-critic(generator(x)).mean()).backward()
+            optimizers[0].step()
+            optimizers[0].zero_grad()
+            optimizers[1].zero_grad()
+    assert_fair(trace)
+    assert [u.accumulated for u in trace.updates] == [1] * 6
+
+
+@pytest.mark.parametrize("measured", [True, False])
+def test_graphs_that_stay_alive(measured):
+    def run(add, retain=False):
+        model = mlp()
+        optimizer = sgd(model)
+        total = 0.0
+        with watch(model, ak.classification() if measured else None, accumulation_steps=3) as trace:
+            for i, (x, y) in enumerate(loader(48), 1):
+                loss = F.cross_entropy(model(x), y)
+                (loss / 3).backward(retain_graph=retain)
+                total = total + add(loss)
+                if i % 3 == 0:
+                    optimizer.step()
+                    optimizer.zero_grad()
+        return trace.graphs_kept, trace.graphs_retained
+
+    assert run(lambda loss: loss.item()) == (0, 0)
+    assert run(lambda loss: loss.detach()) == (0, 0)
+    assert run(lambda loss: loss) == (9, 0)
+    assert run(lambda loss: loss.item(), retain=True) == (0, 12)
+
+
+def test_the_same_inputs_again_in_a_window():
+    model = mlp()
+    optimizer = sgd(model)
+    with watch(model, ak.classification(), accumulation_steps=3) as trace:
+        for x, y in loader(8):
+            for _ in range(3):
+                (F.cross_entropy(model(x), y) / 3).backward()
+            optimizer.step()
+            optimizer.zero_grad()
+        right(model, loader(), optimizer, 3, epochs=1)
+    assert [m.repeats for m in trace.micro_batches] == [None, 0, 0, None, 3, 3] + [None] * 5
+
+
+def test_what_a_scheduler_was_planned_for():
+    model = mlp()
+    optimizer = sgd(model)
+    make = torch.optim.lr_scheduler
+    parts = [make.LinearLR(optimizer, total_iters=3), make.CosineAnnealingLR(optimizer, 20)]
+    schedulers = [make.CosineAnnealingLR(optimizer, 7), make.OneCycleLR(optimizer, 0.1, total_steps=11),
+                  make.SequentialLR(optimizer, parts, [3]), make.ExponentialLR(optimizer, 0.9)]  # fmt: skip
+    with watch(model, accumulation_steps=3) as trace:
+        right(model, loader(4), optimizer, 1, epochs=1)
+        for scheduler in schedulers:
+            scheduler.step()
+    assert [e.value for e in trace.events if e.kind == "scheduler step"] == [7, 11, 23, None]
+
+
+@pytest.mark.parametrize("zero", [lambda o: o.zero_grad(), lambda o: o.zero_grad(set_to_none=False)])
+def test_a_step_without_a_gradient_carries_nothing(zero):
+    model = mlp()
+    optimizer = sgd(model)
+    with watch(model, accumulation_steps=3) as trace:
+        right(model, loader(12), optimizer, 3, epochs=1)
+        zero(optimizer)
+        optimizer.step()
+    assert [u.carried for u in trace.updates] == [0, 0]

@@ -504,10 +504,10 @@ def test_every_kind_of_event_and_its_line():
             with torch.no_grad():
                 model(x)
     kinds = [e.kind for e in trace.events]
-    assert kinds == ["batch", "forward", "backward", "unscale", "clip", "step", "scheduler step", "scheduler step",
-                     "zero_grad", "ema update", "state saved", "evaluation"]  # fmt: skip
+    assert kinds == ["batch", "forward", "backward", "unscale", "clip", "step", "scaler update", "scheduler step",
+                     "scheduler step", "zero_grad", "ema update", "state saved", "evaluation"]  # fmt: skip
     lines = [int(e.location.split(":")[1]) for e in trace.events]
-    assert [e.location.split(":")[0] for e in trace.events] == ["test_trace_odd.py"] * 12
+    assert [e.location.split(":")[0] for e in trace.events] == ["test_trace_odd.py"] * 13
     assert lines == sorted(lines)
 
 

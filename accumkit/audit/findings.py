@@ -24,9 +24,21 @@ TITLES = {
     "token-weighting": "tokens weigh unequally",
     "class-weighting": "classes do not weigh what their weights say",
     "scheduler-every-micro-batch": "the scheduler steps at every micro-batch",
+    "batchnorm-statistics": "BatchNorm sees one micro-batch at a time",
+    "batchnorm-momentum": "running statistics move at every micro-batch",
+    "coupled-examples": "examples act on each other within a micro-batch",
+    "dropout-masks": "micro-batches share their dropout masks",
+    "clip-before-unscale": "clipped while the gradients are still scaled",
+    "clip-every-micro-batch": "clipped after every micro-batch",
+    "scale-changed-in-window": "the scale changes inside a window",
+    "missing-scaler-update": "the scaler never learns from its steps",
+    "skipped-update": "the schedule moves on although the step was skipped",
+    "low-precision-sum": "gradients are added up in low precision",
 }
 
 _WEIGHTS, _BOUNDARY = "02_what_each_example_weighs", "03_where_an_update_ends"
+_NORMS = "04_batchnorm_and_groupnorm"
+_AMP = "05_mixed_precision_and_clipping"
 
 LESSONS = {
     "missing-division": _WEIGHTS,
@@ -42,6 +54,16 @@ LESSONS = {
     "zero-every-micro-batch": _BOUNDARY,
     "stale-gradients": _BOUNDARY,
     "scheduler-every-micro-batch": _BOUNDARY,
+    "batchnorm-statistics": _NORMS,
+    "batchnorm-momentum": _NORMS,
+    "coupled-examples": _NORMS,
+    "dropout-masks": _NORMS,
+    "clip-before-unscale": _AMP,
+    "clip-every-micro-batch": _AMP,
+    "scale-changed-in-window": _AMP,
+    "missing-scaler-update": _AMP,
+    "skipped-update": _AMP,
+    "low-precision-sum": _AMP,
 }
 
 

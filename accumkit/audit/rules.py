@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from accumkit.audit.coupling import batchnorm_momentum, batchnorm_statistics, coupled_examples, dropout_masks
 from accumkit.audit.ends import (
     off_by_one,
     stale_gradients,
@@ -11,8 +12,10 @@ from accumkit.audit.ends import (
     zero_every_micro_batch,
 )
 from accumkit.audit.findings import Finding
+from accumkit.audit.precision import clip_before_unscale, clip_every_micro_batch, low_precision_sum
 from accumkit.audit.reading import Case
 from accumkit.audit.scale import double_division, missing_division, tail_divisor
+from accumkit.audit.scalers import missing_scaler_update, scale_changed_in_window, skipped_update
 from accumkit.audit.schedule import scheduler_every_micro_batch
 from accumkit.audit.weighting import class_weighting, mean_of_means, token_weighting
 
@@ -30,6 +33,16 @@ RULES = (
     token_weighting,
     class_weighting,
     scheduler_every_micro_batch,
+    batchnorm_statistics,
+    batchnorm_momentum,
+    coupled_examples,
+    dropout_masks,
+    clip_before_unscale,
+    clip_every_micro_batch,
+    scale_changed_in_window,
+    missing_scaler_update,
+    skipped_update,
+    low_precision_sum,
 )
 
 

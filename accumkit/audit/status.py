@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from accumkit.audit.coupling import masks_differ
 from accumkit.audit.ends import cut_short, dropped
 from accumkit.audit.findings import Finding, listed, named, number, several, span
 from accumkit.audit.reading import Case
@@ -57,13 +58,6 @@ def _differences(case: Case, explained: set[int]) -> Iterator[str]:
         yield (
             f"One example weighs {weights} in {_of(w.update for w in unequal)}, in a way that no rule of this audit "
             f"explains{_inside(case)}."
-        )
-    if case.trace.coupled and any(u.accumulated > 1 for u in windows):
-        layers = case.trace.coupled
-        shown = listed(layers[:3]) if len(layers) <= 3 else f"{', '.join(layers[:3])} and {len(layers) - 3} more"
-        yield (
-            f"BatchNorm (layer {shown}) normalises each micro-batch by itself, so the updates are not those of the big "
-            "batch, however well the loop divides and steps; GroupNorm and LayerNorm do not mix examples."
         )
     clipped = [u for u in windows if u.index not in explained and _clipped_wrongly(u, max(tolerance, 1e-3))]
     if clipped:
@@ -142,6 +136,9 @@ def _notes(case: Case) -> Iterator[str]:
     if cut_short(case):
         last = boundary.passes[-1]
         yield f"The last pass ended after {last.ran} of {max(p.size for p in boundary.passes)} micro-batches."
+    masks = masks_differ(case)
+    if masks:
+        yield masks
     skipped = [u for u in case.trace.updates if u.skipped]
     if skipped:
         yield f"The scaler skipped {several(len(skipped), 'step')} ({_of(skipped)}), which changed nothing."

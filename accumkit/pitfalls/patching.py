@@ -81,14 +81,13 @@ def difference(right: str, wrong: str, name: str) -> str:
     return "\n".join(lines)
 
 
-def changed(right: str, wrong: str) -> tuple[int, ...]:
-    """Return the lines of the wrong source, counted from 1, that are not in the right one.
-
-    Where lines were only removed, the line that now stands in their place is named.
-    """
+def changed(right: str, wrong: str) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Return the lines of the right source that the wrong one lacks, and those that it has instead, from 1."""
     matcher = difflib.SequenceMatcher(a=right.splitlines(), b=wrong.splitlines(), autojunk=False)
-    found: list[int] = []
-    for kind, _, _, begin, end in matcher.get_opcodes():
+    removed: list[int] = []
+    added: list[int] = []
+    for kind, a, b, c, d in matcher.get_opcodes():
         if kind != "equal":
-            found += range(begin + 1, end + 1) if end > begin else [begin + 1]
-    return tuple(sorted(set(found)))
+            removed += range(a + 1, b + 1)
+            added += range(c + 1, d + 1)
+    return tuple(removed), tuple(added)

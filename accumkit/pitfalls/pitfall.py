@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
-from accumkit.audit.findings import AFFECTS
+from accumkit.audit.findings import AFFECTS, row
 from accumkit.objective import AccumkitError
 from accumkit.pitfalls.plan import Plan
 
@@ -14,7 +14,7 @@ Patch = tuple[tuple[str, str], ...]  # (old line, new text), as patching.py read
 FAMILIES = ("scale", "boundary", "weighting", "clipping and AMP", "schedule", "coupling", "precision", "data", "memory")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Pitfall:
     """A way to get accumulation wrong: the right loop with a line or two changed, and what there is to say about it.
 
@@ -70,7 +70,7 @@ class Pitfall:
     slug: str
     title: str
     family: str
-    patches: Mapping[str, Patch] = field(repr=False)
+    patches: Mapping[str, Patch]
     symptom: str
     why: str
     fix: str
@@ -78,7 +78,7 @@ class Pitfall:
     seen_by: str
     report: str
     affects: str
-    hidden: Callable[[Plan], str | None] = field(repr=False)
+    hidden: Callable[[Plan], str | None]
     implies: tuple[str, ...] = ()
     unequal: bool = False
     epochs: int = 1
@@ -99,3 +99,11 @@ class Pitfall:
     def patch(self) -> Patch:
         """The change to that loop: pairs of an old line and the text in its place."""
         return self.patches[self.base]
+
+    def __repr__(self) -> str:
+        rows = [f"{self.slug}: {self.title}", row("family", self.family)]
+        rows += [row(name, getattr(self, name)) for name in ("symptom", "why", "fix")]
+        rows.append(row("lesson", self.lesson or "none yet"))
+        rows.append(row("seen by", f"{self.seen_by}; it affects the {self.affects}"))
+        rows.append(row("report", self.report))
+        return "\n".join(rows)

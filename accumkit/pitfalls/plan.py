@@ -102,7 +102,9 @@ def needs_unequal(plan: Plan) -> str | None:
     """Shows where the micro-batches of a window count differently."""
     if said := needs_accumulation(plan):
         return said
-    return "In each window all micro-batches count the same, so the mean of their means is right." if plan.even else None
+    return (
+        "In each window all micro-batches count the same, so the mean of their means is right." if plan.even else None
+    )
 
 
 def needs_middle(plan: Plan) -> str | None:

@@ -10,6 +10,7 @@ from torch import nn
 
 from accumkit.objective import Objective, examples_in, tensors_in
 from accumkit.trace.fetched import Fetches
+from accumkit.trace.graph import tag
 from accumkit.trace.record import Trace
 from accumkit.trace.replay import Piece, detached, mark, rng_states
 
@@ -66,6 +67,8 @@ class Capture:
             originals=tensors_in((args, kwargs, batch)) if self.copying else [],
         )
         piece.marks = mark(piece.tensors)
+        for dtype in piece.autocast.values():  # the lowest precision in use is what weights can be held to
+            self.trace.precision = str(dtype).removeprefix("torch.")
         return piece
 
     def epoch_of(self, pieces: list[Piece]) -> int:
@@ -89,10 +92,12 @@ class Capture:
             return float("nan")
         return int(count) if count.is_integer() else count
 
-    def finish(self, piece: Piece) -> None:
-        """Note, after its forward, whether it drew random numbers."""
-        now = rng_states(self.device)
-        piece.drew = any(not torch.equal(a, b) for a, b in zip(piece.rng, now, strict=True))
+    def finish(self, piece: Piece, output: Any) -> None:
+        """Note, after its forward, its graph and whether it drew random numbers."""
+        piece.tag = tag(output)
+        if self.objective is not None:
+            now = rng_states(self.device)
+            piece.drew = any(not torch.equal(a, b) for a, b in zip(piece.rng, now, strict=True))
 
     def close(self, pieces: list[Piece]) -> None:
         """Forget a window's batches; go on with copies of inputs only where their memory is written again."""

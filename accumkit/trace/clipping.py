@@ -33,7 +33,7 @@ def tell_hand_clipping(updates: list[Update]) -> list[Update]:
         ratios = [j / n for n in range(1, 2 * steps + 2) for j in range(1, n)]
         if len(fair) < 2 or any(abs(factors[0] - ratio) < 1e-3 for ratio in ratios):
             return updates
-    elif max(factors) - min(factors) < 1e-3:
+    elif max(factors) - min(factors) < 1e-3 * max(factors):
         return updates  # one constant is a division
     told = list(updates)
     for i in clipped:
@@ -60,4 +60,14 @@ def _unclipped(update: Update, factor: float) -> Update:
         relative_error=max(0.0, length**2 - 2 * ratio + 1) ** 0.5,
         grad_norm=update.grad_norm / factor,
         clip_factor=factor,
+        clip_scale=_scale(update, factor),
     )
+
+
+def _scale(update: Update, factor: float) -> float:
+    """Return what the gradient was multiplied by when it was clipped by hand: 1, unless a scaler's scale was in it."""
+    scale = update.micro_batches[-1].scale
+    if scale is None or update.hand_scaled is None:
+        return 1.0
+    divided = (1, update.count, update.accumulated)  # by hand too, before it was unscaled
+    return scale if any(abs(update.hand_scaled * by / factor - 1) <= 1e-3 for by in divided) else 1.0

@@ -12,7 +12,7 @@ from torch import Tensor
 from accumkit.objective import tensors_in
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Fetched:
     """A batch that some loader yielded, and the pass over the data it came from."""
 

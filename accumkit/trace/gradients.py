@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+LOW = (torch.float16, torch.bfloat16)
 MOST = 32_768  # columns kept of a large model; 4,096 recover the shares of 64 micro-batches to 1e-6
 
 
@@ -77,6 +78,9 @@ class Gradients:
 
     def __init__(self, model: nn.Module, rows: bool) -> None:
         self.parameters = [p for p in model.parameters() if p.requires_grad]
+        self.low = any(p.dtype in LOW for p in self.parameters)
+        self._given: dict[int, Tensor] | None = {} if rows and self.low else None  # by parameter, in float32
+        self._hooks = [] if self._given is None else [p.register_hook(self._give(i)) for i, p in self._numbered()]
         self.ids = {id(p) for p in self.parameters}
         self.active = self.parameters  # those that an optimizer is known to hold
         self.columns = Columns(self.parameters) if rows else None
@@ -84,6 +88,49 @@ class Gradients:
         self._owners: weakref.WeakKeyDictionary[Any, set[int]] = weakref.WeakKeyDictionary()
         self._seen: list[tuple[weakref.ref | None, int]] = []  # each .grad and its version at the last look
         self.remember()
+
+    def _numbered(self) -> list[tuple[int, nn.Parameter]]:
+        return list(enumerate(self.parameters))
+
+    def _give(self, number: int) -> Any:
+        """Return a hook that keeps what backward gives a parameter: in low precision ``.grad`` rounds it away."""
+
+        def keep(gradient: Tensor) -> None:
+            wide = gradient.detach().to(torch.promote_types(gradient.dtype, torch.float32))
+            self._given[number] = wide + self._given[number] if number in self._given else wide.clone()
+
+        return keep
+
+    def forget_given(self) -> None:
+        """Start afresh, before a backward."""
+        if self._given:
+            self._given.clear()
+
+    def given(self) -> Tensor | None:
+        """Return what a backward gave, shape (columns,), where ``.grad`` is in low precision; None elsewhere."""
+        if not self._given:
+            return None
+        row = self.columns.row([self._given.get(i) for i, _ in self._numbered()])
+        self._given.clear()
+        return row
+
+    def rounded(self, row: Tensor) -> Tensor:
+        """Return a row with every entry rounded to the precision of its parameter."""
+        parts = row.split(self.columns.sizes)
+        return torch.cat([x.to(p.dtype).to(row.dtype) for x, p in zip(parts, self.parameters, strict=True)])
+
+    def close(self) -> None:
+        """Take the hooks away."""
+        for hook in self._hooks:
+            hook.remove()
+
+    def replaced(self) -> bool:
+        """Say whether every gradient is another tensor than at the last look."""
+        pairs = zip(self.parameters, self._seen, strict=True)
+        changed = [
+            p.grad is not None and (ref is None or ref() is not p.grad) for p, (ref, _) in pairs if p.grad is not None
+        ]
+        return bool(changed) and all(changed)
 
     def held_by(self, owner: Any) -> bool:
         """Say whether an optimizer or module holds parameters of this model; learn which ones are optimized."""
@@ -128,10 +175,11 @@ class Gradients:
         return not self.left()
 
     def norm(self, optimizer: Optimizer) -> float:
-        """Return the norm of the gradients that one optimizer holds."""
+        """Return the norm of the gradients that one optimizer holds, a scale that its step takes out left out."""
         held = self._owners[optimizer]
         norms = [p.grad.norm() for p in self.active if p.grad is not None and id(p) in held]
-        return torch.stack(norms).norm().item() if norms else 0.0
+        scale = getattr(optimizer, "grad_scale", None)
+        return torch.stack(norms).norm().item() / (1.0 if scale is None else scale.item()) if norms else 0.0
 
     def versions(self) -> list[int]:
         """Return the parameters' own versions, which any change in place raises."""

@@ -20,7 +20,7 @@ from torch.optim.optimizer import register_optimizer_step_post_hook, register_op
 from torch.utils.data import DataLoader, dataloader
 
 import accumkit.window
-from accumkit.trace import patches
+from accumkit.trace import patches, scalers
 from accumkit.trace.listeners import Listener, listeners, reset
 
 _undo: list[Callable[[], None]] = []
@@ -71,8 +71,11 @@ def _places() -> list[tuple[Any, str, Callable[[Callable], Callable]]]:
         (torch.autograd, engine, patches.backward),
         (Optimizer, "zero_grad", patches.zero_grad),
         (nn.Module, "zero_grad", patches.zero_grad),
-        (GradScaler, "unscale_", patches.unscale),
-        (GradScaler, "step", patches.scaler_step),
+        (GradScaler, "unscale_", scalers.unscale),
+        (GradScaler, "step", scalers.step),
+        (GradScaler, "scale", scalers.scale),
+        (GradScaler, "update", scalers.update),
+        (GradScaler, "__init__", scalers.made),
         # clip_grad_value_ asks this private helper first, by whatever name it was imported
         (clip_grad, "_group_tensors_by_device_and_dtype", patches.group_for_clip),
         (swa_utils.AveragedModel, "update_parameters", patches.noting("ema update")),

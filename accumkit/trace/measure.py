@@ -13,12 +13,12 @@ from torch import Tensor
 from accumkit.trace.gradients import Columns
 from accumkit.trace.record import MicroBatch
 from accumkit.trace.replay import Piece, Twin, mark
-from accumkit.trace.shares import FIT_RESIDUAL, by_fit, by_projection, compare, settle
+from accumkit.trace.shares import FIT_RESIDUAL, SAME, by_fit, by_projection, compare, factor_of, right_clip, settle
 
 COUPLED = {torch.float64: 1e-6, torch.float32: 1e-4}  # joined against separate gradients; below, it is rounding
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Held:
     """A micro-batch whose gradient waits for a step."""
 
@@ -29,6 +29,10 @@ class Held:
     increment: Tensor | None = None  # what its backward added to .grad, shape (columns,)
     factor: float = 1.0  # what has become of it since; 0 when it was cleared
     leaked: bool = False
+    repeats: int | None = None  # index of an earlier micro-batch with the same inputs
+    scale: float | None = None  # what a scaler multiplied its loss by
+    touched: float | None = None  # what .grad was multiplied by by hand after it, before the next one's backward
+    touched_norm: float | None = None
 
     @property
     def examples(self) -> int:
@@ -52,6 +56,10 @@ class Held:
             fair_share=self.count / window_count if window_count else None,
             fate="lost" if lost else "erased" if gone else "leaked" if self.leaked else "kept",
             location=self.location,
+            repeats=self.repeats,
+            scale=self.scale,
+            touched=self.touched,
+            touched_norm=self.touched_norm,
         )
 
 
@@ -67,15 +75,47 @@ class Open:
     unscaled: list[float] = field(default_factory=list)  # factors applied since the last backward
     clipped: list[float] = field(default_factory=list)
     max_norm: float | None = None
+    by_value: bool = False  # clipped entry by entry, max_norm being the limit of each
+    clip_scale: float | None = None  # what the gradient was multiplied by when it was clipped
+    hand: tuple[float, float] | None = None  # what was done to it by hand while scaled: a factor, and what is no factor
     versions: list[int] | None = None  # of the parameters at the first forward
+
+    @property
+    def scale(self) -> float:
+        """What the gradient is multiplied by now: the last loss's scale, as far as it was not taken out."""
+        scales = [held.scale for held in self.held if held.scale is not None]
+        return (scales[-1] if scales else 1.0) * prod(self.unscaled)
+
+    def find_repeats(self) -> None:
+        """Note which micro-batches were fed the same inputs as an earlier one."""
+        first: dict[tuple, Held] = {}
+        for held in self.held:
+            key = tuple(piece.marks for piece in held.pieces)
+            earlier = first.setdefault(key, held) if all(key) else held
+            pairs = zip(earlier.pieces, held.pieces, strict=True)
+            if earlier is not held and all(same(a.tensors, b.tensors) for a, b in pairs):
+                held.repeats = earlier.index
 
     def multiply(self, factor: float) -> None:
         """Note that ``.grad`` as a whole was multiplied; 0: it was cleared."""
         for held in self.held:
             held.factor *= factor
         self.carried_factor *= factor
+        self.renew()
+
+    def done_by_hand(self, row: Tensor) -> None:
+        """Note what became of the accumulated gradient by hand, just before it is unscaled."""
+        factor, rest = factor_of(self.accumulated.double(), row.double())
+        factor /= prod(self.clipped)
+        if not self.by_value and abs(factor - 1) > SAME:
+            self.hand = factor, rest
+
+    def renew(self) -> None:
+        """Forget what was done to ``.grad``, for a backward has added to it."""
         self.unscaled.clear()
         self.clipped.clear()
+        self.max_norm = self.clip_scale = self.hand = None
+        self.by_value = False
 
 
 @dataclass(slots=True)
@@ -94,11 +134,18 @@ class Measured:
     clip_factor: float | None = None
     expected_clip_factor: float | None = None
     floor: float | None = None
+    drew: int = 0
+    masks_repeated: int = 0
     coupled: bool = False  # joined and separate gradients differ: examples act on each other
 
     def numbers(self) -> dict[str, Any]:
         """Return what stands in an Update under the same name."""
         return {f.name: getattr(self, f.name) for f in fields(self) if f.name not in ("shares", "coupled")}
+
+
+def same(some: list[Tensor], others: list[Tensor]) -> bool:
+    """Say whether two lists hold equal tensors."""
+    return len(some) == len(others) and all(torch.equal(a, b) for a, b in zip(some, others, strict=True))
 
 
 def unmeasured(window: Open, count: float | None, why: str | None) -> Measured:
@@ -167,7 +214,7 @@ def measure(window: Open, at_step: Tensor, full_norm: float, gauge: Gauge) -> Me
     unscaled = prod(window.unscaled)
     weights = torch.tensor([r * unscaled * count for r, h in zip(raw, window.held, strict=True) if r and h.count])
     at_step = gauge.rows(at_step)
-    settled = settle(gauge.rows(window.accumulated), at_step, unscaled, clip, weights)
+    settled = settle(gauge.rows(window.accumulated), at_step, unscaled, clip, weights, window.by_value)
     found.shares = [r * settled.factor * held.count for r, held in zip(raw, window.held, strict=True)]
     found.unexplained = max(found.unexplained, settled.strange)
     found.gradient_ratio, found.cosine, found.relative_error = compare(settled.made, reference)
@@ -177,7 +224,7 @@ def measure(window: Open, at_step: Tensor, full_norm: float, gauge: Gauge) -> Me
     norm = at_step.norm().item()
     found.grad_norm = settled.made.norm().item() * (full_norm / norm if norm else 1.0)
     if window.max_norm is not None:
-        found.expected_clip_factor = min(1.0, window.max_norm / (found.grad_norm + 1e-6))
+        found.expected_clip_factor = right_clip(settled.made, found.grad_norm, window.max_norm, window.by_value)
     if gauge.sample:
         exact = _whole(gauge.wide(), pieces, gauge)
         found.floor = compare(reference, exact / count)[2]

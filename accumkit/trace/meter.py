@@ -11,6 +11,8 @@ from accumkit.trace.capture import SHOW_BATCHES
 from accumkit.trace.gradients import Gradients
 from accumkit.trace.listeners import muted
 from accumkit.trace.measure import Gauge, Measured, Open, measure, unmeasured, why_not
+from accumkit.trace.mixing import Tracked, masks_of
+from accumkit.trace.record import Trace
 from accumkit.trace.replay import COUPLING, Twin, undisturbed
 
 FLOOR_EVERY = 16  # windows between two measurements of rounding in float64, after the first two
@@ -30,14 +32,14 @@ class Meter:
     def __init__(self, model: nn.Module, objective: Objective | None, gradients: Gradients) -> None:
         self.model, self.objective, self.gradients = model, objective, gradients
         self.coupling = [(name, m) for name, m in model.named_modules() if isinstance(m, COUPLING)]
+        self.tracked = Tracked(self.coupling)
         self.coupled: list[str] = []  # layers, or "examples", found to mix the examples of a micro-batch
+        self.number = 0  # windows measured
         self.twin: Twin | None = None
         self.wide: Twin | None = None
 
-    def measure(
-        self, window: Open, optimizer: Optimizer, at_step: Tensor | None, number: int, skipped: bool
-    ) -> Measured:
-        """Measure a window, the ``number``th from 0; never raises: what cannot be had is said in ``why``."""
+    def measure(self, window: Open, optimizer: Optimizer, at_step: Tensor | None, skipped: bool) -> Measured:
+        """Measure a window; never raises: what cannot be had is said in ``why``."""
         mixing = [name for name, m in self.coupling if m.training or m.running_mean is None]
         self.coupled += [name for name in mixing if name not in self.coupled]
         if self.objective is None:
@@ -49,7 +51,7 @@ class Meter:
             return unmeasured(window, count, why)
         pieces = [piece for held in window.held for piece in held.pieces]
         narrow = self.gradients.columns.dtype == torch.float32 and not any(piece.drew for piece in pieces)
-        sample = narrow and (number < 2 or number % FLOOR_EVERY == 0)
+        sample = narrow and (self.number < 2 or self.number % FLOOR_EVERY == 0)
         try:
             with undisturbed(self.gradients.columns.device), muted():
                 self.twin = self.twin or Twin(self.model, self.objective)
@@ -59,9 +61,16 @@ class Meter:
         except Exception as error:  # the reader's model or objective, on a copy
             hint = f" ({SHOW_BATCHES})" if any(piece.number < 0 for piece in pieces) else ""
             return unmeasured(window, count, f"running the window again raised {type(error).__name__}: {error}{hint}")
+        self.number += 1
+        found.drew, found.masks_repeated = masks_of(window)
         if found.coupled and not self.coupled:
             self.coupled.append("examples")
         return found
+
+    def tell(self, trace: Trace) -> None:
+        """Fill in what a trace says of layers: those that mix examples, and running statistics that moved."""
+        trace.coupled += self.coupled
+        trace.running += self.tracked.moved()
 
     def _widened(self) -> Twin:
         self.wide = self.wide or Twin(self.model, self.objective, torch.float64)

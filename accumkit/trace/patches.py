@@ -10,7 +10,6 @@ from typing import Any
 
 import torch
 from torch import nn
-from torch.amp import GradScaler
 from torch.optim import Optimizer, lr_scheduler
 from torch.utils.data import DataLoader, dataloader
 
@@ -32,7 +31,7 @@ def model_call(original: Callable) -> Callable:
             call(listener, "forward_begins", args, kwargs, line)
         output = original(self, *args, **kwargs)
         for listener in watched:
-            call(listener, "forward_ends")
+            call(listener, "forward_ends", output)
         return output
 
     return __call__
@@ -45,7 +44,8 @@ def backward(original: Callable) -> Callable:
         if not kwargs.get("accumulate_grad", True) or depth["backward"]:
             return original(*args, **kwargs)  # autograd.grad leaves .grad alone; a checkpoint's runs are inner ones
         line = where(sys._getframe(1))
-        tell("backward_begins")
+        roots = args[0] if args else kwargs.get("tensors", ())
+        tell("backward_begins", roots, bool(args[2] if len(args) > 2 else kwargs.get("retain_graph")))
         depth["backward"] += 1
         try:
             return original(*args, **kwargs)
@@ -65,36 +65,6 @@ def zero_grad(original: Callable) -> Callable:
         return result
 
     return zero_grad
-
-
-def unscale(original: Callable) -> Callable:
-    """See a scaler divide the gradients, also inside its own step."""
-
-    def unscale_(self: GradScaler, optimizer: Optimizer) -> Any:
-        scale = self.get_scale() if self.is_enabled() else 1.0
-        result = original(self, optimizer)
-        if self.is_enabled():
-            tell("scaled", optimizer, 1 / scale, where(sys._getframe(1)))
-        return result
-
-    return unscale_
-
-
-def scaler_step(original: Callable) -> Callable:
-    """See that a scaler skipped a step: it never reached the optimizer."""
-
-    def step(self: GradScaler, optimizer: Optimizer, *args: Any, **kwargs: Any) -> Any:
-        reached = []
-        handle = optimizer.register_step_pre_hook(lambda *_: reached.append(True))
-        try:
-            result = original(self, optimizer, *args, **kwargs)
-        finally:
-            handle.remove()
-        if not reached:
-            tell("step_skipped", optimizer, where(sys._getframe(1)))
-        return result
-
-    return step
 
 
 def clip_with_norm(original: Callable) -> Callable:
@@ -134,7 +104,9 @@ def group_for_clip(original: Callable) -> Callable:
         result = original(nested, *args, **kwargs)
         frame = sys._getframe(1)
         if frame.f_code.co_name == "clip_grad_value_":
-            tell("clipped", [grad for grads in nested for grad in grads], None, None, where(frame))
+            limit = frame.f_locals.get("clip_value")  # the caller's argument; torch hands it to nothing that is seen
+            limit = float(limit) if isinstance(limit, (int, float)) else None
+            tell("clipped", [grad for grads in nested for grad in grads], None, limit, where(frame))
         return result
 
     return group
@@ -152,10 +124,24 @@ def scheduler_step(original: Callable) -> Callable:
         finally:
             depth["scheduler"] -= 1
         if not inner:
-            tell("note", "scheduler step", where(caller))
+            tell("note", "scheduler step", where(caller), _planned(self))
         return result
 
     return step
+
+
+def _planned(scheduler: Any) -> float | None:
+    """Return the number of steps that a scheduler was planned for, where it says."""
+    for name in ("total_steps", "T_max", "total_iters"):
+        value = getattr(scheduler, name, None)
+        if isinstance(value, (int, float)):
+            return value
+    parts = getattr(scheduler, "_schedulers", ())  # of one that runs others, together or one after another
+    planned = [steps for steps in map(_planned, parts) if steps is not None]
+    if not planned:
+        return None
+    milestones = getattr(scheduler, "_milestones", None)
+    return max(planned) if milestones is None else milestones[-1] + planned[-1]
 
 
 def noting(kind: str) -> Callable[[Callable], Callable]:

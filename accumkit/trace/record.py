@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 EVENT_KINDS = (
     "batch", "forward", "evaluation", "backward", "zero_grad", "unscale", "clip", "step", "skipped step",
-    "scheduler step", "ema update", "state saved",
+    "scaler update", "scheduler step", "ema update", "state saved",
 )  # fmt: skip
 
 FATES = ("kept", "erased", "leaked", "lost")
@@ -22,7 +22,16 @@ class Event(NamedTuple):
     micro_batch: int  # index of the micro-batch it belongs to: for "batch" and "forward" the one about to begin, for
     # the rest the last whose backward has run; -1 before any
     location: str | None  # the line that did it: "train.py:12", or "cell 5, line 3" in a notebook
-    value: float | None = None  # clip: the factor applied; unscale: the scale; backward: the loss; else None
+    value: float | None = None  # clip: the factor applied; unscale: the scale taken out; scaler update: the new scale;
+    # scheduler step: the number of steps it was planned for, where it says; else None
+
+
+class RunningStatistics(NamedTuple):
+    """How a BatchNorm layer's running statistics moved while a loop was watched."""
+
+    layer: str  # its name in the model
+    momentum: float | None  # None: a plain average of all batches
+    moves: int  # how often they moved; once an optimizer update is what the big batch does
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +46,10 @@ class MicroBatch:
     fair_share: float | None  # its count / the count of the window's own micro-batches
     fate: str  # "kept"; "erased" (cleared before the step); "leaked" (from an earlier epoch); "lost" (no update)
     location: str | None  # the line of its backward call
+    repeats: int | None = None  # index of an earlier micro-batch in the same window with the same inputs
+    scale: float | None = None  # what a GradScaler multiplied its loss by; None without one
+    touched: float | None = None  # what .grad was multiplied by by hand after it, inside the window; None: nothing
+    touched_norm: float | None = None  # the norm of .grad after that
 
     @property
     def weight(self) -> float | None:
@@ -63,7 +76,17 @@ class Update:
     grad_norm: float | None = None  # of the unscaled gradient before clipping
     clip_factor: float | None = None  # what clipping multiplied the gradient by; None: no clipping seen
     expected_clip_factor: float | None = None  # what it should have been for the max_norm it was called with
+    max_norm: float | None = None  # what clipping was called with: of the norm, or of each value
+    clip_scale: float | None = None  # what the gradient was multiplied by when it was clipped; 1 is right
+    hand_scaled: float | None = None  # what it was multiplied by by hand while it was still scaled
+    unused: int = 0  # forward calls in the window, for training, that no backward reached
+    drew: int = 0  # micro-batches whose forward drew random numbers, such as dropout's masks
+    masks_repeated: int = 0  # those of them that drew the same ones as an earlier micro-batch of the window
     skipped: bool = False  # a scaler skipped the step
+    scaler: int | None = None  # which of the trace's scalers stepped; None without one
+    sum_error: float | None = None  # low precision: |.grad - the sum of what backward gave| / |that sum|
+    one_rounding: float | None = None  # the same, had the sum been rounded once, at its end
+    kept_aside: bool = False  # the loop added its gradients up outside .grad
     floor: float | None = None  # rounding: |R in the loop's precision - R in float64| / |R|, on a sample of windows
     location: str | None = None  # the line of the step
     why: str | None = None  # why its shares were not measured
@@ -96,7 +119,11 @@ class Trace:
     epoch_sizes: list[int] = field(default_factory=list)  # micro-batches in each pass over the data
     fetched_sizes: list[int] = field(default_factory=list)  # batches fetched in each pass, trained on or not
     loader_sizes: list[int] = field(default_factory=list)  # batches that its loader had, -1 where it did not say
+    scalers: list[str | None] = field(default_factory=list)  # each GradScaler's line; None: made before the watch
+    graphs_kept: int = 0  # graphs of earlier windows that were alive at a later step, at most; 64 are looked at
+    graphs_retained: int = 0  # backward calls with retain_graph=True whose graph was not used again
     coupled: list[str] = field(default_factory=list)  # layers that mix the examples of a micro-batch, by name
+    running: list[RunningStatistics] = field(default_factory=list)  # of layers whose running statistics moved
     reasons: list[str] = field(default_factory=list)  # what could not be seen, each a sentence
     fetch: Callable[[Iterable], Iterator] | None = field(default=None, repr=False)  # set while a watch is open
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import weakref
+from collections import deque
 from typing import Any
 
 import torch
@@ -10,16 +11,21 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from accumkit.objective import Objective
+from accumkit.trace.aside import ASIDE, put_back, rounding
 from accumkit.trace.capture import Capture
 from accumkit.trace.clipping import tell_hand_clipping
 from accumkit.trace.gradients import Gradients
+from accumkit.trace.graph import Tag, reached
+from accumkit.trace.leftover import carried, waiting
 from accumkit.trace.listeners import in_closure, step_failed
 from accumkit.trace.measure import Held, Open
 from accumkit.trace.meter import Meter
 from accumkit.trace.patches import told
 from accumkit.trace.record import Event, Trace, Update
 from accumkit.trace.replay import Piece
+from accumkit.trace.scaling import Scaling, clip_scale
 from accumkit.trace.shares import factor_of
+from accumkit.trace.touches import Touches
 
 SEVERAL = (
     "several optimizers step this model's parameters at different boundaries; the shares are those of the one that "
@@ -27,7 +33,7 @@ SEVERAL = (
 )
 
 
-class Recorder:
+class Recorder(Touches):
     """Listens to the hooks for one model and fills a trace."""
 
     def __init__(self, model: nn.Module, objective: Objective | None, trace: Trace) -> None:
@@ -35,6 +41,7 @@ class Recorder:
         self.measured = objective is not None
         self.capture = Capture(model, objective, trace)
         self.gradients = Gradients(model, rows=self.measured)
+        self.scaling = Scaling(trace)
         self.meter = Meter(model, objective, self.gradients)
         self.begun = 0  # micro-batches so far
         self.window = Open()
@@ -43,6 +50,9 @@ class Recorder:
         self.stepped: weakref.ref[Optimizer] | None = None  # the optimizer of the last update
         self.before: Tensor | None = None  # .grad before the backward that runs, None for nothing in it
         self.fresh = True  # it held nothing
+        self.reaches: set[Tag] | None = None  # the graphs that the running backward passes
+        self.retains = self.retained = False  # whether the running, and the last, backward keeps its graph
+        self.graphs: deque[weakref.ref[Tag]] = deque(maxlen=64)
         self.waiting: set[int] = set()  # parameters whose gradient spans the last window and earlier ones
 
     # what the loop is fed
@@ -75,13 +85,15 @@ class Recorder:
         if self.window.versions is None:
             self.window.versions = self.gradients.versions()
 
-    def forward_ends(self) -> None:
-        if self.measured and self.pieces and torch.is_grad_enabled():
-            self.capture.finish(self.pieces[-1])
+    def forward_ends(self, output: Any) -> None:
+        if self.pieces and torch.is_grad_enabled():
+            self.capture.finish(self.pieces[-1], output)
 
     # backward
-    def backward_begins(self) -> None:
+    def backward_begins(self, roots: Any, retain: bool) -> None:
         window, gradients = self.window, self.gradients
+        self.reaches, self.retains = reached(roots), retain
+        gradients.forget_given()
         touched = gradients.touched()
         if not self.measured and window.held and not touched:
             self.fresh = False
@@ -97,7 +109,10 @@ class Recorder:
         else:
             self.fresh = False
             if row is not None and not torch.equal(row, window.accumulated):
-                window.multiply(factor_of(*(gradients.cut(r).double() for r in (window.accumulated, row)))[0])
+                factor = factor_of(*(gradients.cut(r).double() for r in (window.accumulated, row)))[0]
+                if not window.clipped and not window.unscaled:
+                    window.held[-1].touched, window.held[-1].touched_norm = factor, row.norm().item()
+                window.multiply(factor)
         self.before = row
         if touched:
             gradients.remember()
@@ -111,41 +126,37 @@ class Recorder:
         return self.gradients.zero(row) and not self.gradients.zero(self.window.accumulated)
 
     def backward_ends(self, location: str | None) -> None:
-        if not self.gradients.touched():
+        touched = self.gradients.touched()
+        scale = self.scaling.taken(own=touched)
+        if not touched:
             return  # a backward that did not reach this model
         window, after = self.window, self.gradients.row()
-        increment = after if after is None or self.before is None else after - self.before
-        pieces, self.pieces = self.pieces, []
+        increment = self.gradients.given()
+        if increment is None:
+            increment = after if after is None or self.before is None else after - self.before
+        pieces = self._take_pieces()
         if pieces or not window.held:
-            window.held.append(Held(self.begun, self.capture.epoch_of(pieces), location, pieces, increment))
+            epoch = self.capture.epoch_of(pieces)
+            window.held.append(Held(self.begun, epoch, location, pieces, increment, scale=scale))
             self.begun += 1
         else:  # a second backward for the same forward: another term of its loss
             last = window.held[-1]
             last.increment = None if increment is None else last.increment * last.factor + increment
             last.factor = 1.0
         window.accumulated = after
-        window.unscaled.clear()
-        window.clipped.clear()
+        window.renew()
         self.gradients.remember()
         self._event("backward", location)
 
-    # what happens to .grad
-    def zero_grad(self, owner: Any, location: str | None) -> None:
-        if self.gradients.held_by(owner):
-            self._event("zero_grad", location)
-
-    def scaled(self, optimizer: Optimizer, factor: float, location: str | None) -> None:
-        if self.gradients.held_by(optimizer):
-            self.window.unscaled.append(factor)
-            self._event("unscale", location, 1 / factor)
-
-    def clipped(self, tensors: list, factor: float | None, max_norm: float | None, location: str | None) -> None:
-        own = self.gradients.ids | {id(p.grad) for p in self.gradients.active}
-        if any(id(tensor) in own for tensor in tensors):
-            if factor is not None:
-                self.window.clipped.append(factor)
-            self.window.max_norm = max_norm
-            self._event("clip", location, factor)
+    def _take_pieces(self) -> list[Piece]:
+        """Return the forward calls that this backward reached; all that wait, where the graph does not say."""
+        taken = [piece for piece in self.pieces if piece.tag is not None and piece.tag() in (self.reaches or ())]
+        taken = taken or (self.pieces if not self.reaches else [])
+        self.pieces = [piece for piece in self.pieces if piece not in taken]
+        self.trace.graphs_retained += bool(taken) and self.retained  # no second backward went through that one
+        self.retained = self.retains
+        self.graphs.extend(piece.tag for piece in taken if piece.tag is not None)
+        return taken
 
     # the step
     def step_begins(self, optimizer: Optimizer, location: str | None) -> None:
@@ -171,13 +182,22 @@ class Recorder:
 
     def _close(self, optimizer: Optimizer, location: str | None, skipped: bool) -> Update:
         window, row = self.window, self.gradients.row()
-        scale = getattr(optimizer, "grad_scale", None)
+        scale = getattr(optimizer, "grad_scale", None)  # a fused optimizer unscales inside its step
         if row is not None and scale is not None:
+            window.done_by_hand(row)
             row = row / scale.to(row.device)
+            window.unscaled.append(1 / scale.item())
         if window.held and self._cleared(row, self.gradients.touched()):
             window.multiply(0.0)
+        aside = put_back(window, row, self.gradients)
+        if aside and row is None:
+            self.capture.reason(ASIDE)
         self._part_lost()
-        found = self.meter.measure(window, optimizer, row, len(self.trace.updates), skipped)
+        found = self.meter.measure(window, optimizer, row, skipped)
+        window.find_repeats()
+        errors = (None, None)
+        if self.gradients.low and self.measured and window.held and window.carried is None and not skipped:
+            errors = rounding(window.held, window.accumulated, self.gradients)
         self.capture.copying |= found.why is not None and "memory" in found.why
         return Update(
             index=len(self.trace.updates),
@@ -185,8 +205,16 @@ class Recorder:
             micro_batches=tuple(
                 held.record(share, found.count) for held, share in zip(window.held, found.shares, strict=True)
             ),
-            carried=self._carried(optimizer),
+            carried=carried(window, self.gradients, optimizer),
+            unused=len(self.pieces),
+            max_norm=window.max_norm,
+            clip_scale=clip_scale(window, found.clip_factor),
+            hand_scaled=window.hand[0] if window.hand else None,
             skipped=skipped,
+            scaler=self.scaling.number_of_stepping(),
+            sum_error=errors[0],
+            one_rounding=errors[1],
+            kept_aside=aside,
             location=location,
             **found.numbers(),
         )
@@ -208,35 +236,18 @@ class Recorder:
         count = sum(h.count for h in lost) if self.measured else None
         self.trace.lost += [h.record(None, count, lost=True) for h in lost]
 
-    def _carried(self, optimizer: Optimizer) -> float:
-        """Return which part of an optimizer's gradient is left over from updates before."""
-        window, gradients = self.window, self.gradients
-        if not window.held:  # a step on what the step before it left
-            return 0.0 if gradients.empty() else 1.0
-        if window.carried_factor == 0.0:
-            return 0.0
-        if window.carried is None:
-            return 1.0 if window.left & gradients.ids_of(optimizer) else 0.0
-        kept = gradients.columns_of(optimizer)
-        norms = [(row if kept is None else row[kept]).norm().item() for row in (window.carried, window.accumulated)]
-        return abs(window.carried_factor) * norms[0] / norms[1] if norms[1] else 0.0
-
     def _commit(self, update: Update, optimizer: Optimizer) -> None:
         self._event("skipped step" if update.skipped else "step", update.location)
         self.trace.updates.append(update)
         self.stepped = weakref.ref(optimizer)
-        self.waiting = self._waiting()
+        self.waiting = waiting(self.window, self.gradients)
+        inside = {id(piece.tag) for held in self.window.held for piece in held.pieces}
+        alive = sum(graph() is not None for graph in self.graphs if id(graph) not in inside)
+        self.trace.graphs_kept = max(self.trace.graphs_kept, alive)
+        self.pieces.clear()
         self.capture.close([piece for held in self.window.held for piece in held.pieces])
         self.window = Open()
         self.gradients.remember()
-
-    def _waiting(self) -> set[int]:
-        """Return the parameters whose gradient was already there when this window began, and stayed."""
-        window = self.window
-        if window.carried is None or window.carried_factor == 0.0:
-            return window.left if window.carried_factor else set()
-        parts = window.carried.split(self.gradients.columns.sizes)
-        return {id(p) for p, part in zip(self.gradients.parameters, parts, strict=True) if part.any()}
 
     def _again(self) -> None:
         """Start a window over: its closure is evaluated again within one step."""
@@ -247,15 +258,17 @@ class Recorder:
     def finish(self) -> None:
         """Close the trace: what waits for a step that never came is lost."""
         self.trace.fetch = None
-        self.trace.coupled += self.meter.coupled
+        self.trace.graphs_retained += self.retained
+        self.gradients.close()
+        self.meter.tell(self.trace)
         if self.window.held:
             self._lose(self.window.held)
         self.trace.updates[:] = tell_hand_clipping(self.trace.updates)
         self.capture.count_epochs()
 
     # small things
-    def note(self, kind: str, location: str | None) -> None:
-        self._event(kind, location)
+    def note(self, kind: str, location: str | None, value: float | None = None) -> None:
+        self._event(kind, location, value)
 
     def failed(self, error: Exception) -> None:
         self.capture.reason(f"watching met {type(error).__name__}: {error}")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import random
 import sys
+import weakref
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
@@ -21,7 +22,7 @@ MAX_JOINED = 4_000_000  # numbers in a window's joined inputs; beyond, micro-bat
 COUPLING = (nn.modules.batchnorm._BatchNorm,)  # private in name, stable since torch 1.0; every BatchNorm is one
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Piece:
     """One forward call of a micro-batch, and what is needed to run it again."""
 
@@ -36,6 +37,7 @@ class Piece:
     buffers: list[Tensor]  # the model's, before the call
     number: int = -1  # of the pass over the data that its batch was fetched in; -1: no loader
     again: bool = False  # without a loader: its tensors had been fed before in this pass
+    tag: weakref.ref | None = None  # lives as long as its graph
     drew: bool = False  # forward drew random numbers
     marks: tuple[float, ...] = ()  # sums of its tensors, to notice memory that is used again
     originals: list[Tensor] = field(default_factory=list)  # what the loop gave, where these are copies

@@ -76,7 +76,10 @@ class Settled:
     strange: float  # part of the change that is neither a common factor nor clipping
 
 
-def settle(accumulated: Tensor, at_step: Tensor, unscaled: float, clipped: float | None, weights: Tensor) -> Settled:
+def settle(
+    accumulated: Tensor, at_step: Tensor, unscaled: float, clipped: float | None, weights: Tensor,
+    by_value: bool = False,
+) -> Settled:  # fmt: skip
     """Tell dividing ``.grad`` from clipping it, after the last backward.
 
     Parameters
@@ -89,12 +92,18 @@ def settle(accumulated: Tensor, at_step: Tensor, unscaled: float, clipped: float
         What torch's clip functions multiplied it by.
     weights : Tensor of shape (micro-batches,)
         What one example weighed before anything done by hand.
+    by_value : bool
+        torch's clip by value was called.
     """
     total, rest = factor_of(accumulated, at_step)
     clip = 1.0 if clipped is None else clipped
     if rest > SAME:
-        nonzero = accumulated != 0
-        total = (at_step[nonzero] / accumulated[nonzero]).median().item()  # by value: most entries are untouched
+        # by value: entries below the limit were left alone, and tell what else was done to all
+        free = (accumulated != 0) & (at_step.abs() < at_step.abs().max() * (1 - SAME))
+        if free.any():
+            total = (at_step[free] / accumulated[free]).median().item()
+        else:
+            total = unscaled * clip if by_value else (at_step / accumulated)[accumulated != 0].median().item()
         made = accumulated * (total / clip)
         if (at_step.abs() <= made.abs() * (1 + SAME)).all():
             norm = made.norm().item()
@@ -107,6 +116,14 @@ def settle(accumulated: Tensor, at_step: Tensor, unscaled: float, clipped: float
     if by_hand:  # every example weighs 1 without it: a clip written by hand
         return Settled(accumulated * unscaled, unscaled, clip * left, 0.0)
     return Settled(accumulated * (unscaled * left), unscaled * left, clipped, 0.0)
+
+
+def right_clip(made: Tensor, norm: float, limit: float, by_value: bool) -> float:
+    """Return what clipping should make of an unscaled gradient's length; ``limit``: of its norm, or of each value."""
+    if not by_value:
+        return min(1.0, limit / (norm + 1e-6))
+    length = made.norm().item()
+    return made.clamp(-limit, limit).norm().item() / length if length else 1.0
 
 
 def compare(made: Tensor, reference: Tensor) -> tuple[float, float, float]:

@@ -10,7 +10,8 @@ import torch.nn.functional as F
 from torch import nn
 
 import accumkit as ak
-from tests.bench.rounds import interleaved, table
+
+from .rounds import interleaved, table
 
 N = 4
 LIMITS = {"train_epoch": 1.03, "train_epoch, buffered=False": 1.03}

@@ -11,7 +11,8 @@ from typing import Any
 import torch
 
 import accumkit as ak
-from tests.bench.loops import mlp
+
+from .loops import mlp
 
 LIMIT = 1024  # bytes a micro-batch
 N = 4

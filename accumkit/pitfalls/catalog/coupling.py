@@ -44,7 +44,10 @@ COUPLING = (
         family="coupling",
         patches={
             "contrastive": (
-                ("scores = model(images)[:, captions]  # of each image with each caption", "scores = model(images)[:, labels]"),
+                (
+                    "scores = model(images)[:, captions]  # of each image with each caption",
+                    "scores = model(images)[:, labels]",
+                ),
                 (
                     "own = torch.arange(first, first + len(labels), device=labels.device)",
                     "own = torch.arange(len(labels), device=labels.device)",

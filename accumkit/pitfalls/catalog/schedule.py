@@ -45,7 +45,7 @@ SCHEDULE = (
                 ("updates = epochs * math.ceil(len(loader) / accumulation_steps)", "updates = epochs * len(loader)"),
             )
         },
-        symptom="The learning rate never gets down: the run ends at a fraction of the schedule, a warm-up in its midst.",
+        symptom="The learning rate does not come down: the run ends at a fraction of its schedule, or in its warm-up.",
         why="The schedule is stepped once an update, but its length was counted in micro-batches, N times as many.",
         fix="Plan it in updates: passes * ceil(micro-batches / N).",
         lesson=LESSON,

@@ -78,7 +78,12 @@ WEIGHTING = (
         slug="repeated-auxiliary-loss",
         title="a term that belongs once to an update counts once a micro-batch",
         family="weighting",
-        patches={"penalised": (("loss.backward()", "loss.backward()\npenalty(model).backward()"), ("penalty(model).backward()", ""))},
+        patches={
+            "penalised": (
+                ("loss.backward()", "loss.backward()\npenalty(model).backward()"),
+                ("penalty(model).backward()", ""),
+            )
+        },
         symptom="Weights shrink too fast, and faster with every larger N.",
         why="A penalty on the weights has nothing to do with the data: it belongs once to each update. Added at every "
         "micro-batch, it counts as often as the window has micro-batches.",
@@ -109,20 +114,21 @@ WEIGHTING = (
         title="the mean of a micro-batch without one target is not a number",
         family="weighting",
         patches={
-            "tokens-without-targets": (
+            "masked": (
                 (
-                    'loss = F.cross_entropy(scores, targets, reduction="sum")',
-                    "loss = F.cross_entropy(scores, targets) * valid",
+                    "loss = -(chosen * mask).sum()",
+                    "mean = -(chosen * mask).sum() / mask.sum()\nloss = mean * mask.sum()",
                 ),
             )
         },
         symptom="Suddenly every parameter is NaN.",
-        why="A micro-batch whose targets are all ignored has a sum of 0 and a mean of 0/0. Times its count of 0 that is "
-        "still NaN, and one NaN in the window spoils the whole gradient.",
+        why="A micro-batch whose targets are all masked has a sum of 0 and a mean of 0/0. Weighted by its count of 0 "
+        "that is still NaN, and so is its gradient: one such micro-batch spoils the whole window. (The mean of torch's "
+        "own cross entropy is NaN too, but leaves a gradient of 0.)",
         fix="Sum the losses, and divide once by the count of the window: the sum over no targets is 0.",
         lesson=WEIGHTS,
         seen_by="objective",
-        report="karpathy/nanochat#623",
+        report="allenai/OLMo-core#657",
         affects="gradient",
         hidden=needs_accumulation,
     ),

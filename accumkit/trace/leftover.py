@@ -1,0 +1,29 @@
+"""What earlier updates left in ``.grad``: how much of it an update has in it, and where it waits for the next."""
+
+from __future__ import annotations
+
+from torch.optim import Optimizer
+
+from accumkit.trace.gradients import Gradients
+from accumkit.trace.measure import Open
+
+
+def carried(window: Open, gradients: Gradients, optimizer: Optimizer) -> float:
+    """Return which part of an optimizer's gradient is left over from updates before."""
+    if not window.held:  # a step on what the step before it left
+        return 1.0 if gradients.left() else 0.0
+    if window.carried_factor == 0.0:
+        return 0.0
+    if window.carried is None:
+        return 1.0 if window.left & gradients.ids_of(optimizer) else 0.0
+    kept = gradients.columns_of(optimizer)
+    norms = [(row if kept is None else row[kept]).norm().item() for row in (window.carried, window.accumulated)]
+    return abs(window.carried_factor) * norms[0] / norms[1] if norms[1] else 0.0
+
+
+def waiting(window: Open, gradients: Gradients) -> set[int]:
+    """Return the parameters whose gradient was already there when this window began, and stayed."""
+    if window.carried is None or window.carried_factor == 0.0:
+        return window.left if window.carried_factor else set()
+    parts = window.carried.split(gradients.columns.sizes)
+    return {id(p) for p, part in zip(gradients.parameters, parts, strict=True) if part.any()}

@@ -1,0 +1,68 @@
+"""What a loop does to ``.grad`` between backward calls, and what its scaler does: the recorder's part that hears it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch.amp import GradScaler
+from torch.optim import Optimizer
+
+from accumkit.trace.gradients import Gradients
+from accumkit.trace.measure import Open
+from accumkit.trace.scaling import Scaling
+
+
+class Touches:
+    """Notes what happens to a model's gradients; the recorder gives it the window and the gradients."""
+
+    window: Open
+    gradients: Gradients
+    scaling: Scaling
+    measured: bool
+
+    def _event(self, kind: str, location: str | None, value: float | None = None) -> None:
+        raise NotImplementedError
+
+    def zero_grad(self, owner: Any, location: str | None) -> None:
+        """Hear an optimizer's or a module's zero_grad."""
+        if self.gradients.held_by(owner):
+            self._event("zero_grad", location)
+
+    def scaler_made(self, scaler: GradScaler, location: str | None) -> None:
+        """Hear that a scaler was made."""
+        self.scaling.made(scaler, location)
+
+    def loss_scaled(self, scaler: GradScaler, scale: float) -> None:
+        """Hear that a loss was multiplied by a scale."""
+        self.scaling.scaled(scaler, scale)
+
+    def unscale_begins(self, optimizer: Optimizer) -> None:
+        """Look at the gradients once more before a scaler divides them."""
+        if self.measured and self.window.held and self.gradients.held_by(optimizer) and self.gradients.touched():
+            self.window.done_by_hand(self.gradients.row())
+
+    def scaler_steps(self, scaler: GradScaler | None) -> None:
+        """Hear whose step an optimizer is about to make."""
+        self.scaling.stepping = scaler
+
+    def scaler_updated(self, scaler: GradScaler, scale: float, location: str | None) -> None:
+        """Hear a scaler's update."""
+        if self.scaling.knows(scaler):
+            self._event("scaler update", location, scale)
+
+    def scaled(self, optimizer: Optimizer, factor: float, location: str | None) -> None:
+        """Hear that a scaler divided the gradients."""
+        if self.gradients.held_by(optimizer):
+            self.window.unscaled.append(factor)
+            self._event("unscale", location, 1 / factor)
+
+    def clipped(self, tensors: list, factor: float | None, max_norm: float | None, location: str | None) -> None:
+        """Hear that gradients were clipped; by value where there is no factor."""
+        own = self.gradients.ids | {id(p.grad) for p in self.gradients.active}
+        if any(id(tensor) in own for tensor in tensors):
+            window = self.window
+            if factor is not None:
+                window.clipped.append(factor)
+            window.by_value = factor is None
+            window.max_norm, window.clip_scale = max_norm, window.scale
+            self._event("clip", location, factor)
