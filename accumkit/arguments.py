@@ -165,3 +165,21 @@ def check_precision(autocast_dtype: Any, scaler: Any, trained: Iterable[nn.Param
             "give autocast_dtype=torch.float16"
         )
     return scaler if scaler is not None and scaler.is_enabled() else None
+
+
+def check_accumulate_dtype(given: Any, trained: Iterable[nn.Parameter]) -> torch.dtype | None:
+    """Return ``given``, or say why gradients of these parameters cannot be added up in it."""
+    if given is None:
+        return None
+    if not isinstance(given, torch.dtype) or not given.is_floating_point:
+        raise AccumkitError(
+            f"accumulate_dtype={given!r}: give the type to add gradients up in, torch.float32 for a model kept in "
+            "bfloat16 or float16, or None to add them up in .grad"
+        )
+    for p in trained:
+        if torch.promote_types(given, p.dtype) != given:
+            raise AccumkitError(
+                f"accumulate_dtype={given} cannot hold what a parameter of {p.dtype} can; sums need a type at least as "
+                "wide as every parameter's, such as torch.float32 for bfloat16 and float16"
+            )
+    return given

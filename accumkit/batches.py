@@ -20,6 +20,8 @@ SAMPLE = 16_384  # entries of a tensor that are copied, at about the most, to no
 
 def target_of(batch: Any) -> Tensor:
     """Return the target of a batch: a mapping's labels, a tuple's last entry, or the batch itself."""
+    if isinstance(batch, (tuple, list)):
+        return batch[-1]
     if isinstance(batch, Mapping):
         for key in LABEL_KEYS:
             if key in batch:
@@ -28,7 +30,7 @@ def target_of(batch: Any) -> Tensor:
             f"no target in a batch with the keys {sorted(map(str, batch))}; name it one of {', '.join(LABEL_KEYS)}, "
             "or write an Objective of your own"
         )
-    return batch[-1] if isinstance(batch, (tuple, list)) else batch
+    return batch
 
 
 def examples_in(batch: Any) -> int:

@@ -87,8 +87,9 @@ def replace_batchnorm(
     --------
     >>> import accumkit as ak, torch
     >>> model = torch.nn.Sequential(torch.nn.Conv2d(1, 6, 3), torch.nn.BatchNorm2d(6), torch.nn.ReLU())
-    >>> ak.replace_batchnorm(model, groups=3)[1]
-    GroupNorm(3, 6, eps=1e-05, affine=True)
+    >>> layer = ak.replace_batchnorm(model, groups=3)[1]
+    >>> type(layer).__name__, layer.num_groups
+    ('GroupNorm', 3)
     """
     found = {
         name: layer for name, layer in model.named_modules(remove_duplicate=False) if isinstance(layer, _BatchNorm)
@@ -154,9 +155,9 @@ def _warn(found: dict[str, _BatchNorm], chosen: dict[str, int]) -> None:
     trained = [n for n, layer in found.items() if layer.running_mean is not None and int(layer.num_batches_tracked)]
     if trained:
         warnings.warn(
-            f"{len(trained)} of {len(found)} BatchNorm layers have running statistics of a training ({trained[0]!r} the "
-            "first of them); GroupNorm has none, so the model's outputs change: train it on, or keep the statistics "
-            "with frozen=True",
+            f"{len(trained)} of {len(found)} BatchNorm layers have running statistics of a training ({trained[0]!r} "
+            "the first of them); GroupNorm has none, so the model's outputs change: train it on, or keep the "
+            "statistics with frozen=True",
             stacklevel=3,
         )
     alone = [n for n, layer in found.items() if isinstance(layer, nn.BatchNorm1d) and chosen[n] == layer.num_features]

@@ -33,6 +33,13 @@ class Window:
         Number of the window, from 0.
     is_tail : bool
         Whether the data ended before the window was full.
+
+    Examples
+    --------
+    >>> import accumkit as ak, torch
+    >>> batches = [(torch.zeros(n, 2), torch.zeros(n, dtype=torch.long)) for n in (4, 3)]
+    >>> next(ak.windows(batches, 2, ak.classification()))
+    Window 1: 2 micro-batches, 7 examples, count 7
     """
 
     __slots__ = ("_buffer", "_move", "count", "counts", "examples", "index", "is_tail")

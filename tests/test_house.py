@@ -32,7 +32,7 @@ FLOORS = (
     {"window"},
     {"convert", "tasks"},
     {"trace"},
-    {"epoch_log", "loops", "safety", "stream"},
+    {"epoch_log", "loops", "safety", "stream", "sums"},
     {"audit"},
     {"pitfalls", "studies"},
     {"figures"},

@@ -35,6 +35,10 @@ def weights(simulation: Simulation) -> list[list[float]]:
     return [[m.weight for m in u.micro_batches] for u in simulation.trace.updates]
 
 
+def flat(lists: list[list[float]]) -> list[float]:
+    return list(itertools.chain.from_iterable(lists))
+
+
 def text(simulation: Simulation, lines: tuple[int, ...]) -> list[str]:
     return [simulation.source.splitlines()[i - 1].strip() for i in lines]
 
@@ -49,7 +53,7 @@ def test_an_entry_says_everything(slug):
     pitfall = CATALOG[slug]
     assert pitfall.slug == slug
     for said in (pitfall.symptom, pitfall.why, pitfall.fix):
-        assert said[0].isupper()
+        assert len(said) > 30
         assert said.rstrip(")").endswith(".")
     assert re.fullmatch(r"[\w.-]+/[\w.-]+#\d+", pitfall.report)
     assert pitfall.affects in ("gradient", "update", "cost", "record")
@@ -150,7 +154,7 @@ def test_what_one_example_weighs(slug, expected):
     found = weights(simulation)
     assert [len(update) for update in found] == [len(update) for update in expected]
     tolerance = 1e-6 if simulation.settings.dtype == "float64" else 2e-3
-    for got, meant in zip(sum(found, []), sum(expected, []), strict=True):
+    for got, meant in zip(flat(found), flat(expected), strict=True):
         assert got == pytest.approx(meant, abs=tolerance)
     assert all(m.weight == pytest.approx(1, abs=tolerance) for m in simulation.right_trace.micro_batches)
 
@@ -162,7 +166,7 @@ def test_what_one_example_weighs(slug, expected):
 def test_a_short_micro_batch_in_the_tail(slug, expected):
     simulation = simulate(slug, accumulation_steps=3)
     assert simulation.base == "plain"  # the loop of means would not be right here
-    assert sum(weights(simulation), []) == pytest.approx(sum(expected, []), abs=1e-9)
+    assert flat(weights(simulation)) == pytest.approx(flat(expected), abs=1e-9)
 
 
 def test_what_other_faults_do():
@@ -372,9 +376,9 @@ def test_compatible_pitfalls_make_a_loop_with_both():
 
 
 @pytest.mark.cuda
-@pytest.mark.parametrize("slug", SLUGS)
-def test_on_cuda(slug):
-    simulation = simulate(slug, device="cuda")
-    assert simulation.shows
-    assert simulation.right_verdict.status in ("equivalent", "cannot tell")
-    assert simulation.named == simulate(slug).named
+def test_on_cuda():
+    for slug in SLUGS:
+        simulation, on_cpu = simulate(slug, device="cuda"), simulate(slug)
+        assert simulation.named == on_cpu.named
+        assert simulation.right_verdict.status == on_cpu.right_verdict.status
+        assert [len(w) for w in weights(simulation)] == [len(w) for w in weights(on_cpu)]

@@ -12,7 +12,7 @@ from pathlib import Path
 from accumkit.studies.curves import train
 
 STORED = Path(__file__).resolve().parent.parent / "accumkit" / "studies" / "stored_curves.py"
-HEAD = '''"""Training curves that were run before and stored by ``python tests/write_curves.py``: numbers, nothing else."""
+HEAD = '''"""Training curves run before and stored by ``python tests/write_curves.py``: numbers, nothing else."""
 
 from __future__ import annotations
 
@@ -40,8 +40,7 @@ def stored() -> Curves:
 
 def main() -> None:
     """Train, print the table, and write the module."""
-    for found in train():
-        pass
+    *_, found = train()
     print(found, f"\n{found.seconds:.1f} s")
     errors = {key: [[round(e, 4) for e in run] for run in runs] for key, runs in found.errors.items()}
     modes = {key: [round(e, 4) for e in runs] for key, runs in found.in_training_mode.items()}

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from itertools import accumulate
 
+from accumkit.audit.offered import left_out
 from accumkit.trace.record import MicroBatch, Trace, Update
 
 
@@ -15,6 +17,7 @@ class Pass:
     micro_batches: tuple[MicroBatch, ...]
     ends: tuple[int, ...]  # how many of them had run at each step, the last step of the pass included
     size: int  # micro-batches that the loader yielded or holds; more than ran where some never had a backward
+    left_out: int = 0  # those fetched before a step of the pass that never had a backward
 
     @property
     def ran(self) -> int:
@@ -52,6 +55,7 @@ class Boundary:
     steps: int = 1  # N, as declared
     how: str = ""  # for a wrong count: what the condition seems to be
     last_of_pass: frozenset[int] = field(default_factory=frozenset)  # indices of updates that end with their pass
+    left_out: dict[int, int] = field(default_factory=dict)  # by update: batches of its window that had no backward
 
     @property
     def crosses(self) -> bool:
@@ -69,12 +73,16 @@ class Boundary:
         home = next(p for p in self.passes if p.epoch == first.epoch)
         return [m.index for m in home.micro_batches].index(first.index) % self.steps == 0
 
+    def offered(self, update: Update) -> int:
+        """Micro-batches of a window, with those that were fetched for it and left out."""
+        return update.accumulated + self.left_out.get(update.index, 0)
+
     def is_tail(self, update: Update) -> bool:
         """Whether an update is the short last window of a pass, and would be one with the boundary as declared."""
-        if update.index not in self.last_of_pass or update.accumulated >= self.steps:
+        if update.index not in self.last_of_pass or self.offered(update) >= self.steps:
             return False
         home = next(p for p in self.passes if p.epoch == update.micro_batches[-1].epoch)
-        return self.kind == "declared" or home.ran % self.steps != 0
+        return self.kind == "declared" or (home.ran + home.left_out) % self.steps != 0
 
 
 def read_boundary(trace: Trace) -> Boundary:
@@ -93,18 +101,28 @@ def read_boundary(trace: Trace) -> Boundary:
         ends[last.epoch].append(place[last.index])
         if place[last.index] == len(by_epoch[last.epoch]):
             last_of_pass.add(update.index)
+    missing = left_out(trace)
     passes = tuple(
-        Pass(epoch, tuple(members), tuple(ends[epoch]), max(_size(trace, epoch), len(members)))
+        Pass(
+            epoch,
+            tuple(members),
+            tuple(ends[epoch]),
+            max(_size(trace, epoch), len(members)),
+            sum(missing.get(u.index, 0) for u in windows if u.micro_batches[-1].epoch == epoch),
+        )
         for epoch, members in sorted(by_epoch.items())
     )
     overall = tuple(rank[u.micro_batches[-1].index] for u in windows)
-    kind, how = _kind(passes, overall, len(order), steps, windows)
+    by_pass = [(p.inner, p.ran) for p in passes]
+    kind, how = _kind(by_pass, overall, len(order), steps, windows)
+    if missing and kind not in ("declared", "straddling"):  # a loop may count what it fetches, and leave some out
+        kind, how = _kind_of_offered(passes, overall, len(order), steps, windows, missing) or (kind, how)
     if kind == "wrong count" and _many_lines(windows):
         kind, how = "unclear", "a window has backward calls at several lines"
     crossing = [u for u in windows if _crosses(u)]
     if kind == "declared" and any(u.accumulated < steps for u in crossing):
         kind = "unclear"
-    return Boundary(kind, windows, passes, steps, how, frozenset(last_of_pass))
+    return Boundary(kind, windows, passes, steps, how, frozenset(last_of_pass), missing)
 
 
 def _size(trace: Trace, epoch: int) -> int:
@@ -113,8 +131,24 @@ def _size(trace: Trace, epoch: int) -> int:
     return max((size[epoch] for size in sizes if 0 <= epoch < len(size)), default=0)
 
 
-def _kind(passes: tuple[Pass, ...], overall: tuple[int, ...], total: int, steps: int, windows: tuple[Update, ...]):
-    by_pass = [(p.inner, p.ran) for p in passes]
+Ends = list[tuple[tuple[int, ...], int]]  # of passes: the inner ends of windows, and the micro-batches
+
+
+def _kind_of_offered(passes, overall, total, steps, windows, missing) -> tuple[str, str] | None:
+    """Return how windows end among all batches that were fetched, those left out included; None for in no such way."""
+    by_pass: Ends = []
+    for p in passes:
+        own = [u for u in windows if u.micro_batches[-1].epoch == p.epoch]
+        before = accumulate(missing.get(u.index, 0) for u in own)
+        ends = [end + out for end, out in zip(p.ends, before, strict=True)]
+        by_pass.append((tuple(end for end in ends if end < p.ran + p.left_out), p.ran + p.left_out))
+    before = accumulate(missing.get(u.index, 0) for u in windows)
+    overall = tuple(end + out for end, out in zip(overall, before, strict=True))
+    kind, how = _kind(by_pass, overall, total + sum(missing.values()), steps, windows)
+    return None if kind == "unclear" else (kind, how)
+
+
+def _kind(by_pass: Ends, overall: tuple[int, ...], total: int, steps: int, windows: tuple[Update, ...]):
     run = [(tuple(end for end in overall if end < total), total)]  # the same, for a counter that is never reset
     if any(map(_crosses, windows)) and _fits(run, lambda n: range(steps, n, steps)):
         return "straddling", ""
@@ -156,7 +190,7 @@ def _many_lines(windows: tuple[Update, ...]) -> bool:
     return 2 * sum(mixed) > len(mixed)
 
 
-def _fits(ends: list[tuple[tuple[int, ...], int]], expected) -> bool:
+def _fits(ends: Ends, expected) -> bool:
     return all(inner == tuple(expected(n)) for inner, n in ends)
 
 

@@ -5,9 +5,14 @@ from __future__ import annotations
 from collections import Counter
 
 from accumkit.audit.boundary import declared_sizes
+from accumkit.audit.clearing import cleared_at, during_evaluation
 from accumkit.audit.findings import Finding, listed, named, number, several, span
 from accumkit.audit.reading import Case
 from accumkit.trace.record import MicroBatch, Update
+
+LEFT_OVER = (
+    1e-9  # of a gradient; next to one that a scaler's scale is in, what is left is small, and wrong all the same
+)
 
 
 def step_every_micro_batch(case: Case) -> Finding | None:
@@ -57,14 +62,14 @@ def zero_every_micro_batch(case: Case) -> Finding | None:
     kept = {m.location for u in case.boundary.windows for m in u.micro_batches if m.fate == "kept"}
     if kept and not kept & {m.location for m in gone}:
         return None  # another backward, for another purpose: a discriminator clears what the generator's turn left
-    if _during_evaluation(case, gone):
+    if during_evaluation(case.trace, gone):
         return None
     ran = sum(u.accumulated for u in cleared)
     first = cleared[0]
     lost = sum(m.fate == "erased" for m in first.micro_batches)
     left = [m.weight for m in first.micro_batches if m.fate == "kept" and m.weight is not None]
     rest = f", and what is left weighs {span(left)}" if left else ""
-    line = _cleared_at(case, gone)
+    line = cleared_at(case.trace, gone)
     how = "" if line else " (not by zero_grad(), so the line named is the backward before)"
     return Finding(
         "zero-every-micro-batch",
@@ -78,18 +83,10 @@ def zero_every_micro_batch(case: Case) -> Finding | None:
     )
 
 
-def _during_evaluation(case: Case, gone: list[MicroBatch]) -> bool:
-    """Whether an evaluation came between these micro-batches and the clearing of their gradients."""
-    inside = {m.index for m in gone}
-    evaluated = {e.micro_batch for e in case.trace.events if e.kind == "evaluation"}
-    cleared = {e.micro_batch for e in case.trace.events if e.kind == "zero_grad"} & inside
-    return bool(cleared) and cleared <= evaluated
-
-
 def stale_gradients(case: Case) -> Finding | None:
     """An update still holds the gradient of an earlier one."""
     # what the first update found was there before the watch: perhaps half a window, which is no fault
-    wrong = [u for u in case.trace.updates[1:] if u.carried > case.tolerance and not u.skipped]
+    wrong = [u for u in case.trace.updates[1:] if u.carried > LEFT_OVER and not u.skipped]
     if case.boundary.kind == "every micro-batch":  # too many steps; cleared once a window all the same?
         if not any(case.boundary.begins_window(u) for u in wrong if u.micro_batches):
             return None
@@ -169,7 +166,7 @@ def tail_dropped(case: Case) -> Finding | None:
     return Finding(
         "tail-dropped",
         seen + never,
-        _cleared_at(case, gone) or (updates[0].location if updates else gone[-1].location if gone else None),
+        cleared_at(case.trace, gone) or (updates[0].location if updates else gone[-1].location if gone else None),
         "step for the short last window too: `or i + 1 == len(loader)` in the condition; where it is left out on "
         'purpose, declare `tail="drop"`',
         "update",
@@ -180,7 +177,11 @@ def never_ran(case: Case) -> list[tuple[int, int]]:
     """Return the passes whose short last window was left out before it ran: (pass, its micro-batches)."""
     if case.trace.tail == "drop" or case.boundary.kind != "declared":
         return []
-    found = [(p.epoch, p.size % case.steps) for p in case.boundary.passes if p.size - p.ran == p.size % case.steps > 0]
+    found = [
+        (p.epoch, p.size % case.steps)
+        for p in case.boundary.passes
+        if p.size - p.ran - p.left_out == p.size % case.steps > 0
+    ]
     return found if len(found) == len(case.boundary.passes) else []
 
 
@@ -212,15 +213,8 @@ def cut_short(case: Case) -> bool:
     if never_ran(case):
         return False
     *before, last = case.boundary.passes
-    whole = max((p.ran for p in before), default=last.size)
-    return last.ran < max(whole, last.size) and not any(p.left_over for p in before)
-
-
-def _cleared_at(case: Case, gone: list[MicroBatch]) -> str | None:
-    """Return the line that cleared these micro-batches' gradients, the most frequent one."""
-    inside = {m.index for m in gone}
-    lines = Counter(e.location for e in case.trace.events if e.kind == "zero_grad" and e.micro_batch in inside)
-    return lines.most_common(1)[0][0] if lines else None
+    whole = max((p.ran + p.left_out for p in before), default=last.size)
+    return last.ran + last.left_out < max(whole, last.size) and not any(p.left_over for p in before)
 
 
 def _sizes(sizes: list[int]) -> str:

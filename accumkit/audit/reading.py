@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from accumkit.audit.boundary import Boundary, read_boundary
+from accumkit.audit.clearing import erased_in_evaluation
 from accumkit.trace.record import MicroBatch, Trace, Update
 
 TOLERANCE = {"float64": 1e-6, "float32": 1e-3}  # of a weight, relative; other precisions:
@@ -32,6 +33,7 @@ DIVISORS = {
     "examples": lambda w: [e / sum(w.examples) for e in w.examples],
     "sum/examples": lambda w: [n / sum(w.examples) for n in w.counts],
 }
+LEFT_OUT = "left out"  # the way of a window whose divisor also counts micro-batches that had no backward
 TWICE = ("mean/W", *(name for name in DIVISORS if name.count("/") == 2))
 
 
@@ -45,6 +47,8 @@ class Window:
     is_tail: bool
     full: float | None  # the count of full windows, where they all have the same
     tolerance: float
+    left_out: int = 0  # batches that were fetched for it and had no backward
+    largest: float = 0.0  # the largest count of all micro-batches of the run
 
     @property
     def size(self) -> int:
@@ -67,14 +71,25 @@ class Window:
         return sum(self.counts)
 
     @property
+    def left(self) -> list[MicroBatch]:
+        """The micro-batches that tell of its divisor: they count something, and no evaluation cleared them."""
+        return [m for m in self.members if m.count and m.fate != "erased"]
+
+    @property
+    def shares(self) -> list[float]:
+        """The shares of those as the divisor made them: what a scale that changed in the window did is taken out."""
+        scale = self.members[-1].scale
+        return [m.share * scale / m.scale if scale and m.scale else m.share for m in self.left]
+
+    @property
     def weights(self) -> list[float]:
-        """What one example weighs in each micro-batch that counts anything; 1 is fair."""
-        return [m.share * self.count / m.count for m in self.members if m.count]
+        """What one example weighs by those shares; 1 is fair."""
+        return [share * self.count / m.count for share, m in zip(self.shares, self.left, strict=True)]
 
     @property
     def coefficients(self) -> list[float]:
         """What each unit's loss was multiplied by; 1 / W is right."""
-        return [m.share / m.count for m in self.members if m.count]
+        return [share / m.count for share, m in zip(self.shares, self.left, strict=True)]
 
     @property
     def even(self) -> bool:
@@ -86,14 +101,32 @@ class Window:
         """Whether all its examples weigh 1."""
         return near(self.weights, [1.0] * len(self.weights), self.tolerance)
 
+    @property
+    def equal(self) -> bool:
+        """Whether all its micro-batches count the same."""
+        return near(self.counts, [max(self.counts)] * self.size, self.tolerance)
+
     def follows(self, name: str) -> bool:
         """Whether its shares are those of one way to divide."""
         shares = DIVISORS[name](self)
-        return shares is not None and near(
-            [m.share for m in self.members if m.count],
-            [s for s, m in zip(shares, self.members, strict=True) if m.count],
-            self.tolerance,
-        )
+        if shares is None:
+            return False
+        meant = [s for s, m in zip(shares, self.members, strict=True) if m.count and m.fate != "erased"]
+        return near(self.shares, meant, self.tolerance)
+
+    def counts_left_out(self, divided: float = 1.0) -> bool:
+        """Whether its divisor also counts what was left out; ``divided``: everything was divided by that once more."""
+        if not self.left_out or self.fair:
+            return False
+        offered = self.size + self.left_out
+        shares = [share * divided for share in self.shares]
+        if near(shares, [1 / offered] * len(shares), self.tolerance):
+            return True
+        if not self.even or not all(shares):
+            return False
+        more = 1 / (self.coefficients[0] * divided) - self.count
+        slack = self.tolerance * self.count
+        return slack < more <= self.left_out * self.largest + slack
 
 
 def near(values: list[float], expected: list[float], tolerance: float) -> bool:
@@ -151,11 +184,14 @@ def read(trace: Trace) -> Case:
             is_tail=boundary.is_tail(update),
             full=full.copy().pop() if len(full) == 1 else None,
             tolerance=case.tolerance,
+            left_out=boundary.left_out.get(update.index, 0),
+            largest=max(m.count for u in judged for m in u.micro_batches),
         )
         for update in judged
     )
     ways = _ways(windows)
-    constant = _constant(windows, case.tolerance) if None in ways.values() or len(set(ways.values())) > 1 else None
+    kinds = set(ways.values()) - {LEFT_OUT}
+    constant = _constant(windows, case.tolerance) if None in kinds or len(kinds) > 1 else None
     return Case(trace, boundary, case.tolerance, windows, dict.fromkeys(ways) if constant else ways, constant)
 
 
@@ -166,20 +202,26 @@ def _judged(case: Case, update: Update) -> bool:
         return False
     if not sum(m.count for m in update.micro_batches) or case.foreign(update):
         return False
-    if "erased" in fates or ("leaked" in fates and case.boundary.kind != "straddling"):
+    if "leaked" in fates and case.boundary.kind != "straddling":
+        return False
+    if "erased" in fates and not ("kept" in fates and erased_in_evaluation(case.trace, update)):
         return False
     if case.boundary.kind in ("declared", "straddling", "unclear"):
         return True
-    return case.boundary.kind == "wrong count" and (update.accumulated == case.steps or case.boundary.is_tail(update))
+    whole = case.boundary.offered(update) == case.steps
+    return case.boundary.kind == "wrong count" and (whole or case.boundary.is_tail(update))
 
 
 def _ways(windows: tuple[Window, ...]) -> dict[int, str | None]:
     """Explain every window by one way to divide if one will do, else by as few as possible."""
     fitting = {name: {w.update.index for w in windows if w.follows(name)} for name in DIVISORS}
     ways: dict[int, str | None] = {w.update.index: None for w in windows}
-    open_ = set(ways)
+    ways |= {w.update.index: LEFT_OUT for w in windows if w.counts_left_out()}
+    ways |= {w.update.index: "sum/W/N" for w in windows if not w.counts_left_out() and w.counts_left_out(w.steps)}
+    open_ = {index for index, way in ways.items() if way is None}
     while open_:
-        name = max(DIVISORS, key=lambda name: len(fitting[name] & open_))  # the first of those that explain most
+        # the one that explains most; of several, one that explained other windows, or the first
+        name = max(DIVISORS, key=lambda name: (len(fitting[name] & open_), name in ways.values()))
         explained = fitting[name] & open_
         if not explained:
             break

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from accumkit.audit.findings import Finding, named, number, span
+from accumkit.audit.nested import divided_by_both, nested
 from accumkit.audit.reading import TWICE, Case, Window, near
 from accumkit.audit.wording import COUNTED, backward, indices, ratio, weigh, where
 
@@ -28,6 +29,8 @@ def missing_division(case: Case) -> Finding | None:
 def double_division(case: Case) -> Finding | None:
     """The gradient is divided by the window once more than it should be."""
     wrong = [w for w in case.following(*TWICE) if not w.fair]
+    if nested(case):  # two loops that each divide once are no third division
+        wrong = [w for w in case.windows if divided_by_both(w, w.steps)]
     if wrong:
         return Finding(
             "double-division",

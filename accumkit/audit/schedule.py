@@ -6,20 +6,15 @@ from collections import Counter
 
 from accumkit.audit.findings import Finding, several
 from accumkit.audit.reading import Case
+from accumkit.trace.record import Event
 
 
 def scheduler_every_micro_batch(case: Case) -> Finding | None:
     """A scheduler that counts updates is stepped after each micro-batch."""
+    early = inside_windows(case, "scheduler step")
     steps = [event for event in case.trace.events if event.kind == "scheduler step"]
-    stepped = {event.micro_batch for event in steps}
-    inside = set()  # micro-batches after which a window goes on in the same pass: no scheduler's turn
-    for update in case.boundary.windows:
-        for m, after in zip(update.micro_batches, update.micro_batches[1:], strict=False):
-            if m.epoch == after.epoch:
-                inside.add(m.index)
-    early = [event for event in steps if event.micro_batch in inside]
-    if not early or 2 * len(inside & stepped) < len(inside):
-        return None
+    if not early or {event.value for event in steps} == {sum(p.size for p in case.boundary.passes)}:
+        return None  # planned in micro-batches and stepped at each, a schedule is run through as it was meant to be
     updates = [update for update in case.boundary.windows if not update.skipped]
     return Finding(
         "scheduler-every-micro-batch",
@@ -30,3 +25,34 @@ def scheduler_every_micro_batch(case: Case) -> Finding | None:
         "update",
         tuple(update.index for update in case.boundary.windows),
     )
+
+
+def ema_every_micro_batch(case: Case) -> Finding | None:
+    """A moving average of the model is updated after each micro-batch."""
+    early = inside_windows(case, "ema update")
+    if not early:
+        return None
+    made = case.trace.count_of("ema update")
+    updates = [update for update in case.boundary.windows if not update.skipped]
+    return Finding(
+        "ema-every-micro-batch",
+        f"the average was updated {several(made, 'time')} for {several(len(updates), 'update')}: {len(early)} of them "
+        f"came inside a window, where it takes in the same parameters once more; a decay d chosen for updates is "
+        f"d to the power of {case.steps}",
+        Counter(event.location for event in early).most_common(1)[0][0],
+        "update the average once an update, right after `optimizer.step()`: the line belongs inside the boundary's if",
+        "record",
+    )
+
+
+def inside_windows(case: Case, kind: str) -> list[Event]:
+    """Return the events of a kind that came inside windows, if they come after most micro-batches there; else none."""
+    events = [event for event in case.trace.events if event.kind == kind]
+    inside = set()  # micro-batches after which a window goes on in the same pass
+    for update in case.boundary.windows:
+        for m, after in zip(update.micro_batches, update.micro_batches[1:], strict=False):
+            if m.epoch == after.epoch:
+                inside.add(m.index)
+    early = [event for event in events if event.micro_batch in inside]
+    often = 2 * len(inside & {event.micro_batch for event in events}) >= len(inside)
+    return early if often else []

@@ -7,10 +7,16 @@ from collections.abc import Iterator
 from accumkit.audit.coupling import masks_differ
 from accumkit.audit.ends import cut_short, dropped
 from accumkit.audit.findings import Finding, listed, named, number, several, span
+from accumkit.audit.horizon import perhaps_in_micro_batches
+from accumkit.audit.nested import perhaps_nested
 from accumkit.audit.reading import Case
+from accumkit.audit.reuse import perhaps_reused
 from accumkit.trace.record import Update
 
 EQUIVALENT, SCALED, DIFFERENT, UNKNOWN = "equivalent", "equivalent up to scale", "not equivalent", "cannot tell"
+
+# what may be a fault or meant, or what a reader should know: a sentence each, or None
+PERHAPS = (masks_differ, perhaps_nested, perhaps_in_micro_batches, perhaps_reused)
 
 INSIDE = {"clip": "clipped", "unscale": "unscaled"}  # what changes gradients of a window that is not complete yet
 
@@ -67,6 +73,7 @@ def _differences(case: Case, explained: set[int]) -> Iterator[str]:
             f"asks for {number(u.expected_clip_factor)} of the whole window's unscaled gradient. In {_of(clipped)}."
         )
     terms = [u for u in windows if u.auxiliary is not None and abs(u.auxiliary - 1) > max(10 * tolerance, 1e-4)]
+    terms = [u for u in terms if u.index not in explained]
     if terms:
         yield (
             f"The objective's once-an-update term counted {span(u.auxiliary for u in terms)} times instead of once "
@@ -135,10 +142,9 @@ def _notes(case: Case) -> Iterator[str]:
         yield f"{several(len(case.trace.lost), 'micro-batch')} at the end of the run made no update."
     if cut_short(case):
         last = boundary.passes[-1]
-        yield f"The last pass ended after {last.ran} of {max(p.size for p in boundary.passes)} micro-batches."
-    masks = masks_differ(case)
-    if masks:
-        yield masks
+        size = max(p.size for p in boundary.passes)
+        yield f"The last pass ended after {last.ran + last.left_out} of {size} micro-batches."
+    yield from (said for note in PERHAPS if (said := note(case)))
     skipped = [u for u in case.trace.updates if u.skipped]
     if skipped:
         yield f"The scaler skipped {several(len(skipped), 'step')} ({_of(skipped)}), which changed nothing."

@@ -24,6 +24,7 @@ class Bar:
     low: float  # lightest and heaviest weight in it: both are weight for a single micro-batch
     high: float
     members: int = 1
+    indices: tuple[int, ...] = ()  # of the micro-batches it stands for
 
 
 @dataclass(frozen=True)
@@ -80,7 +81,7 @@ def bar_of(micro: MicroBatch, near: float, up_to_scale: bool = False) -> Bar:
     count = micro.examples if micro.count is None else micro.count
     weight = 0.0 if kind in ("lost", "erased", "empty") else 1.0 if kind == "fair" else micro.weight
     weight = float("nan") if kind == "unmeasured" else _round(weight)
-    return Bar(kind, count, weight, weight, weight)
+    return Bar(kind, count, weight, weight, weight, indices=(micro.index,))
 
 
 def summed(bars: tuple[Bar, ...]) -> Bar:
@@ -93,10 +94,11 @@ def summed(bars: tuple[Bar, ...]) -> Bar:
     kind = next(kind for kind in order if kind in kinds)
     if "erased" in kinds and kinds - {"erased", "empty"}:
         kind = "leaked" if "leaked" in kinds else "unfair"  # some erased: what is left is not what it should be
+    indices = tuple(index for bar in bars for index in bar.indices)
     if kind == "unmeasured" or not known:
-        return Bar("unmeasured", count, float("nan"), float("nan"), float("nan"), len(bars))
+        return Bar("unmeasured", count, float("nan"), float("nan"), float("nan"), len(bars), indices)
     mean = sum(bar.weight * bar.count for bar in own) / count if count else 0.0
-    return Bar(kind, count, _round(mean), min(known), max(known), len(bars))
+    return Bar(kind, count, _round(mean), min(known), max(known), len(bars), indices)
 
 
 def arrange(trace: Trace, up_to_scale: bool = False) -> Row:

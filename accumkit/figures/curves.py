@@ -153,9 +153,8 @@ def _by_size(axes: Axes, frame: Frame, sizes: Sequence[int], errors: Mapping[str
         xs, ys = [frame.at(sizes, b) for b in by_size], [frame.up(fmean(found)) for found in by_size.values()]
         axes.add_line(Line2D(xs, ys, color=colour, linestyle=dashes, linewidth=1.8, marker=marker, ms=5, gid=norm))
         if by_size and norm == "batch":  # the end that counts
-            write(
-                axes, xs[-1] - 9, ys[-1] - 3, f"{fmean(by_size[min(by_size)]):.1f}", palette.SMALL, palette.INK, "right"
-            )
+            last = f"{fmean(by_size[min(by_size)]):.1f}"
+            write(axes, xs[-1] - 9, ys[-1] - 3, last, palette.SMALL, palette.INK, "right", gid="number")
         y = frame.bottom + frame.high + 6
         key = Line2D([x, x + 18], [y + 3, y + 3], color=colour, linestyle=dashes, linewidth=1.8, marker=marker, ms=4)
         axes.add_line(key)

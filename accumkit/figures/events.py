@@ -14,6 +14,7 @@ ROWS = {
     "unscale": "unscale",
     "clip": "clip",
     "step": "step",
+    "scaler update": "scaler",
     "zero_grad": "zero_grad",
     "scheduler step": "scheduler",
     "ema update": "average",

@@ -80,7 +80,7 @@ def left_out(axes: Axes, panel: Panel, place: Place, x: float) -> float:
 def scale(axes: Axes, row: Row, place: Place, end: float) -> None:
     """Draw the scale at the left, and the fair line with its word at the right."""
     x = LEFT - 8
-    axes.add_line(Line2D([x, x], [place.low, place.high], color=palette.LINE, linewidth=0.8))
+    axes.add_artist(Line2D([x, x], [place.low, place.high], color=palette.LINE, linewidth=0.8))
     broken = any(isfinite(bar.weight) and abs(bar.weight) > place.ceiling for bar in row.bars)
     top = (
         0.7 * place.ceiling if broken else place.high - 20 * place.point
@@ -90,7 +90,7 @@ def scale(axes: Axes, row: Row, place: Place, end: float) -> None:
     for mark in marks:
         if mark not in (0.0, 1.0) and min(abs(mark - 1), abs(mark)) < 11 * place.point:
             continue
-        axes.add_line(Line2D([x - 3, x], [mark, mark], color=palette.MUTED, linewidth=0.8))
+        axes.add_artist(Line2D([x - 3, x], [mark, mark], color=palette.MUTED, linewidth=0.8))
         if mark != 0.0 or place.point < 1 / 11:
             write(
                 axes,
@@ -104,7 +104,7 @@ def scale(axes: Axes, row: Row, place: Place, end: float) -> None:
             )
     write(axes, x - 6, place.high - 8 * place.point, "weight", palette.SMALL, palette.MUTED, align="right")
     write(axes, x - 6, place.low - 13 * place.point, row.unit, palette.SMALL, palette.MUTED, align="right")
-    axes.add_line(
+    axes.add_artist(
         Line2D([x, end + 6], [1, 1], color=palette.INK, linewidth=1.2, linestyle=(0, (5, 3)), gid="fair", zorder=3)
     )
     write(axes, end + 9, 1 - 3 * place.point, "fair", palette.BODY, palette.INK, align="left", gid="word")
@@ -141,7 +141,7 @@ def legend_lines(row: Row, width: float) -> list[list[tuple[str, str]]]:
 
 def _key(axes: Axes, kind: str, x: float, y: float, high: float) -> None:
     look = palette.LOOKS[kind]
-    axes.add_patch(
+    axes.add_artist(
         Rectangle(
             (x, y), KEY - 5, high, facecolor=look.face, edgecolor=look.edge, hatch=look.hatch or None, linewidth=0.8,
             linestyle=(0, (3, 2)) if look.dashed else "solid", gid="key",

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from math import isfinite
 
 from matplotlib.axes import Axes
+from matplotlib.lines import Line2D
 
 from accumkit.figures import palette
 from accumkit.figures.bars import Bar, Panel, Row
@@ -112,6 +113,14 @@ def words_in(axes: Axes, slot: Slot, place: Place) -> None:
         if palette.text_width(WORDS[kind], palette.SMALL) <= across + 2:
             x, y, edge = (spots[first] + spots[last]) / 2, 0.5 - 3 * place.point, palette.LOOKS[kind].edge
             write(axes, x, y, WORDS[kind], palette.BODY, edge, gid="word", paper=True)
+
+
+def mark(axes: Axes, slot: Slot, place: Place, chosen: int | None) -> None:
+    """Put a small triangle under the bar of the micro-batch that a reader has chosen."""
+    for bar, spot in zip(slot.panel.bars, slot.spots, strict=True):
+        if chosen is not None and chosen in bar.indices:
+            y = place.low - 3 * place.point
+            axes.add_artist(Line2D([spot], [y], marker="^", markersize=6, color=palette.INK, zorder=4, gid="chosen"))
 
 
 def left_over(axes: Axes, slot: Slot, place: Place) -> None:

@@ -16,6 +16,8 @@ INK, MUTED, LINE, SHADE, PAPER = "#1A1A1A", "#595959", "#BDBDBD", "#F1F1F1", "#F
 
 NARROW, WIDE = frozenset(".,:;'|ijlftr "), frozenset("mwMW")
 DECIMALS = re.compile(r"(\d\.\d\d)\d+")
+PATTERN = re.compile(r"<pattern .*?</pattern>", re.DOTALL)
+CURVES = re.compile(r'width="72" height="72">(\s*<rect [^>]*/>\s*)<path d="([^"]*)" style="fill: (#\w+)[^>]*/>')
 BODY, SMALL = 9.0, 8.0  # type sizes, points
 
 # DejaVu Sans comes with matplotlib and is about the widest of these: text that fits in it fits in the viewer's font.
@@ -111,7 +113,17 @@ def to_svg(figure: Figure) -> str:
     with mpl.rc_context(SVG_STYLE):
         figure.savefig(out, format="svg", metadata={"Date": None, "Creator": None})
     # Hatches are most of the bytes, and notebooks keep pictures: two decimals of a point are plenty there.
-    return re.sub(r"<pattern .*?</pattern>", lambda hatch: DECIMALS.sub(r"\1", hatch[0]), out.getvalue(), flags=re.S)
+    return PATTERN.sub(lambda hatch: DECIMALS.sub(r"\1", CURVES.sub(_dots, hatch[0])), out.getvalue())
+
+
+def _dots(hatch: re.Match) -> str:
+    """Return the hatch ".." as five circles that repeat: matplotlib writes out 163 of them, eight curves each."""
+    rect, path, color = hatch.groups()
+    if path.count("z") != 163:
+        return hatch[0]
+    spots = ((0, 0), (6, 0), (3, 6), (0, 12), (6, 12))
+    circles = "".join(f'<circle cx="{x}" cy="{y}" r="1.1"/>' for x, y in spots)
+    return f'width="6" height="12">{rect}<g fill="{color}">{circles}</g>'
 
 
 def to_png(figure: Figure, path, dpi: float = 144) -> None:

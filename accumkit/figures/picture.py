@@ -34,7 +34,7 @@ class Picture:
 
     def __init__(
         self,
-        draw: Callable[[object, Trace], object],
+        draw: Callable[..., object],
         say: Callable[[Trace], str],
         height: float | Callable[[Trace], float],
         width: float = 648,
@@ -44,20 +44,20 @@ class Picture:
         self.figure = palette.new_figure(width / 72, 2)
         self._axes = palette.bare_axes(self.figure, 0, 0, width, 144)
 
-    def svg(self, trace: Trace) -> str:
-        """Draw ``trace`` and return the picture as SVG."""
+    def svg(self, trace: Trace, **how: object) -> str:
+        """Draw ``trace`` and return the picture as SVG; ``how`` goes to the drawing function, such as ``chosen``."""
         height = self._height(trace) if callable(self._height) else self._height
         self.figure.set_size_inches(self._width / 72, height / 72)  # the axes fill it, whatever its size
-        self._draw(self._axes, trace)
+        self._draw(self._axes, trace, **how)
         return palette.to_svg(self.figure)
 
     def sentence(self, trace: Trace) -> str:
         """Return what the picture of ``trace`` says, in words."""
         return self._say(trace)
 
-    def html(self, trace: Trace, caption: bool = True) -> str:
+    def html(self, trace: Trace, caption: bool = True, **how: object) -> str:
         """Draw ``trace`` and return picture and sentence as HTML; the sentence is also the alternative text."""
-        return card(self.svg(trace), self.sentence(trace), self.name, caption)
+        return card(self.svg(trace, **how), self.sentence(trace), self.name, caption)
 
 
 def weights_picture(

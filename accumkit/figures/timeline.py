@@ -25,6 +25,7 @@ MARKS = {
     "clip": ("D", palette.PAPER, palette.INK, 6),
     "step": ("^", palette.GREEN, palette.INK, 9),
     "skipped step": ("X", palette.VERMILLION, palette.INK, 8),
+    "scaler update": ("d", palette.PAPER, palette.INK, 8),
     "zero_grad": ("o", palette.PAPER, palette.INK, 7),
     "scheduler step": (">", palette.PAPER, palette.INK, 7),
     "ema update": ("p", palette.PAPER, palette.INK, 7),
@@ -117,7 +118,7 @@ def draw_timeline(axes: Axes, trace: Trace) -> list[Span]:
     stride = min(STRIDE, (width - LEFT - RIGHT - gaps) / events)
     end = _spans(axes, spans, ys, (low, high), stride)
     for kind in rows:  # a thin line in each row leads the eye back to its name
-        axes.add_line(Line2D([LEFT - 6, end], [ys[kind]] * 2, color=palette.LINE, linewidth=0.5, zorder=1))
+        axes.add_artist(Line2D([LEFT - 6, end], [ys[kind]] * 2, color=palette.LINE, linewidth=0.5, zorder=1))
     _legend(axes, _legend_lines(spans, width), low)
     return spans
 
@@ -151,15 +152,15 @@ def _spans(axes, spans: list[Span], ys: dict[str, float], reach: tuple[float, fl
         if span.title:
             shade = Rectangle((start, low), x - start, high - low, gid="window", zorder=0)
             shade.set(facecolor=palette.SHADE, edgecolor="none")
-            axes.add_patch(shade)
+            axes.add_artist(shade)
             titles.append((span.title, start, x))
         x += BETWEEN
     for path in filter(None, paths):
-        axes.add_line(Line2D(*zip(*path, strict=True), color=palette.LINE, linewidth=0.7, zorder=1, gid="order"))
+        axes.add_artist(Line2D(*zip(*path, strict=True), color=palette.LINE, linewidth=0.7, zorder=1, gid="order"))
     _titles(axes, titles, high + 6)
     scale = min(1.0, max(0.35, stride / 11))
     for (kind, (marker, face, edge, size)), spots in points.items():
-        axes.add_line(
+        axes.add_artist(
             Line2D(
                 *zip(*spots, strict=True), linestyle="none", marker=marker, markersize=size * scale, gid=kind,
                 markerfacecolor=face, markeredgecolor=edge, markeredgewidth=1.0 if scale > 0.6 else 0.6, zorder=3,
@@ -189,7 +190,7 @@ def _legend(axes: Axes, lines: list[list[tuple[tuple | None, str]]], low: float)
                 marker, face, edge, size = mark
                 spot = Line2D([x + 5], [y + 3], linestyle="none", marker=marker, markersize=size, gid="key")
                 spot.set(markerfacecolor=face, markeredgecolor=edge)
-                axes.add_line(spot)
+                axes.add_artist(spot)
                 x += KEY
             write(axes, x, y, word, palette.SMALL, palette.MUTED, align="left", gid="legend")
             x += palette.text_width(word, palette.SMALL) + 12

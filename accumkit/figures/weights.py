@@ -25,7 +25,7 @@ from accumkit.figures.frame import (
     place_of,
     scale,
 )
-from accumkit.figures.labels import Slot, counts_under, left_over, numbers_on, titles, words_in
+from accumkit.figures.labels import Slot, counts_under, left_over, mark, numbers_on, titles, words_in
 from accumkit.figures.marks import cut, write
 from accumkit.trace.record import Trace
 
@@ -74,7 +74,9 @@ def weights(trace: Trace, title: str = "What each example weighs", up_to_scale: 
     return figure
 
 
-def draw_weights(axes: Axes, trace: Trace, up_to_scale: bool = False, legend: bool = True) -> Row:
+def draw_weights(
+    axes: Axes, trace: Trace, up_to_scale: bool = False, legend: bool = True, chosen: int | None = None
+) -> Row:
     """Draw a trace's weights into axes of any size, in the place of what was drawn there before.
 
     Parameters
@@ -87,6 +89,8 @@ def draw_weights(axes: Axes, trace: Trace, up_to_scale: bool = False, legend: bo
         See :func:`weights`.
     legend : bool
         Say under the bars what colours and hatches mean.
+    chosen : int, optional
+        Index of a micro-batch; a small triangle stands under its bar.
 
     Returns
     -------
@@ -117,6 +121,7 @@ def draw_weights(axes: Axes, trace: Trace, up_to_scale: bool = False, legend: bo
         counts_under(axes, slot, row, place)
         words_in(axes, slot, place)
         left_over(axes, slot, place)
+        mark(axes, slot, place, chosen)
     scale(axes, row, place, x - BETWEEN * place.squeeze)
     legend_of(axes, lines, place)
     return row
@@ -128,7 +133,7 @@ def _window(axes: Axes, panel: Panel, place: Place, x: float, fine: bool) -> Slo
     widths = tuple(place.width(bar) for bar in panel.bars)
     end = x + 2 * pad + sum(widths) + gap * max(len(widths) - 1, 0)
     high = place.high - place.low
-    axes.add_patch(Rectangle((x, place.low), end - x, high, facecolor=palette.SHADE, edgecolor="none", gid="window"))
+    axes.add_artist(Rectangle((x, place.low), end - x, high, facecolor=palette.SHADE, edgecolor="none", gid="window"))
     left, tops, spots = x + pad, [], []
     for bar, wide in zip(panel.bars, widths, strict=True):
         tops.append(_bar(axes, bar, place, left, wide, fine))
@@ -145,7 +150,7 @@ def _bar(axes: Axes, bar: Bar, place: Place, left: float, wide: float, fine: boo
     shown = float(np.clip(height, -place.ceiling, place.ceiling))
     if not look.outline and abs(shown) < 2.5 * place.point:  # too low to see: a sliver, and its number
         shown = 2.5 * place.point
-    axes.add_patch(
+    axes.add_artist(
         Rectangle(
             (left, 0), wide, shown, facecolor=look.face, edgecolor=look.edge, hatch=look.hatch or None,
             linewidth=0.9 if fine else 0.4, linestyle=(0, (3, 2)) if look.dashed else "solid", gid=f"bar {bar.kind}",
@@ -156,8 +161,8 @@ def _bar(axes: Axes, bar: Bar, place: Place, left: float, wide: float, fine: boo
     if bar.members > 1 and bar.high - bar.low > 1e-3 and not broken and isfinite(bar.high):
         middle = left + wide / 2
         ends = [bar.low, min(bar.high, place.ceiling)]
-        axes.add_line(Line2D([middle, middle], ends, color=palette.PAPER, linewidth=3.4, solid_capstyle="butt"))
-        axes.add_line(
+        axes.add_artist(Line2D([middle, middle], ends, color=palette.PAPER, linewidth=3.4, solid_capstyle="butt"))
+        axes.add_artist(
             Line2D([middle, middle], ends, color=palette.INK, linewidth=1.4, marker="_", markersize=7, gid="range")
         )
         shown = max(shown, ends[1])

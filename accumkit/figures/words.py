@@ -105,6 +105,7 @@ OTHERS = {
     "unscale": "unscale runs",
     "clip": "clipping runs",
     "skipped step": "the scaler skips a step",
+    "scaler update": "the scale is updated",
     "scheduler step": "the scheduler steps",
     "ema update": "the average is updated",
     "evaluation": "an evaluation forward runs",

@@ -40,6 +40,11 @@ class Prediction(widgets.VBox):
         super().__init__([text, self.choices, self.reply])
         self.choices.observe(lambda _change: self.refresh(), names="value")
 
+    def reset(self) -> None:
+        """Ask anew: no choice, nothing said."""
+        self.said = self.reply.value = ""
+        self.choices.value = None
+
     def refresh(self) -> None:
         """Say again what follows from the choice, if one was made."""
         if self.choices.value is None:

@@ -27,6 +27,8 @@ HIDES = {
     "zero-every-micro-batch": (*_ONE_LEFT, *_DIVISORS, "stale-gradients", "tail-leaked"),
     "stale-gradients": ("tail-leaked",),
     "off-by-one": ("tail-divisor",),
+    "missing-division": ("skipped-micro-batch",),  # no divisor is left to count it
+    "validation-erases": ("tail-leaked", "stale-gradients"),  # it clears what they leave
     "tail-dropped": ("tail-divisor",),
     "tail-leaked": ("tail-divisor",),
     "scheduler-every-micro-batch": ("horizon-in-micro-batches",),  # together they are right

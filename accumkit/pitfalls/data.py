@@ -44,9 +44,10 @@ def loader_of(settings: Settings, base: Base) -> DataLoader:
         images = images.clone()
         images[first] = torch.nan
     data = TensorDataset(images, labels)
+    own = _own_generator()
     if not settings.unequal:
-        return DataLoader(data, settings.micro_batch_size)
-    return DataLoader(data, batch_sampler=_chunks(sizes))
+        return DataLoader(data, settings.micro_batch_size, generator=own)
+    return DataLoader(data, batch_sampler=_chunks(sizes), generator=own)
 
 
 def plan_of(settings: Settings, base: Base, loader: DataLoader) -> Plan:
@@ -75,7 +76,12 @@ def _lines(settings: Settings, base: Base) -> DataLoader:
         labels[torch.tensor([silent for _, silent in lines])] = tasks.IGNORED
         return tokens.to(settings.device), labels.to(settings.device)
 
-    return DataLoader(data, batch_sampler=_chunks(sizes), collate_fn=collate)
+    return DataLoader(data, batch_sampler=_chunks(sizes), collate_fn=collate, generator=_own_generator())
+
+
+def _own_generator() -> torch.Generator:
+    """Return one that a loader draws from instead of the global one, which a loop's dropout may need undisturbed."""
+    return torch.Generator().manual_seed(0)
 
 
 def _chunks(sizes: list[int]) -> list[list[int]]:

@@ -64,8 +64,24 @@ def needs_accumulation(plan: Plan) -> str | None:
 
 
 def needs_several_steps(plan: Plan) -> str | None:
-    """Shows where N is more than 1."""
-    return "With N = 1 a division by N changes nothing." if plan.steps == 1 else None
+    """Shows where N is more than 1, and a window has several micro-batches."""
+    if plan.steps == 1:
+        return "With N = 1 a division by N changes nothing."
+    if plan.passes == 1:
+        return (
+            "A pass has only one micro-batch: to divide it by N once too often and to take its short window for a full "
+            "one (tail-divisor) is the same."
+        )
+    return None
+
+
+def needs_shift(plan: Plan) -> str | None:
+    """Shows where windows that are shifted by one differ from windows of one micro-batch each."""
+    if said := needs_accumulation(plan):
+        return said
+    if plan.passes == 2:
+        return "A pass has only two micro-batches: shifted by one, each is a window by itself (step-every-micro-batch)."
+    return None
 
 
 def needs_tail(plan: Plan) -> str | None:

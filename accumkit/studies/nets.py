@@ -93,8 +93,8 @@ def net(
     Examples
     --------
     >>> from accumkit.studies.nets import net
-    >>> net("group", "cnn")[1]
-    GroupNorm(4, 16, eps=1e-05, affine=True)
+    >>> net("group", "cnn")[1].num_groups
+    4
     """
     kind(norm)
     if network not in NETWORKS:
@@ -119,7 +119,7 @@ def calibrate(model: nn.Module, images: torch.Tensor) -> None:
     for m in norms:
         m.reset_running_stats()
         m.momentum = None  # a plain average
-    with torch.no_grad():
+    with torch.no_grad(), one_thread():
         model(images)
     for m, momentum in zip(norms, kept, strict=True):
         m.momentum = momentum

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from html import escape
 from statistics import fmean, pstdev
+from textwrap import wrap
 
 CELL = "text-align:left;padding:2px 14px 2px 0"
 
@@ -21,7 +22,7 @@ def plain(head: Sequence[str], rows: Sequence[Sequence[str]], note: str = "") ->
     """
     widths = [max(map(len, column)) for column in zip(head, *rows, strict=True)]
     lines = ["  ".join(cell.ljust(wide) for cell, wide in zip(row, widths, strict=True)) for row in (head, *rows)]
-    return "\n".join([line.rstrip() for line in lines] + [note] * bool(note))
+    return "\n".join([line.rstrip() for line in lines] + wrap(note, 110))
 
 
 def html(head: Sequence[str], rows: Sequence[Sequence[str]], note: str = "") -> str:

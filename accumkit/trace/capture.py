@@ -8,7 +8,8 @@ from typing import Any
 import torch
 from torch import nn
 
-from accumkit.objective import Objective, examples_in, tensors_in
+from accumkit.batches import examples_in, leading_size, tensors_in
+from accumkit.objective import Objective
 from accumkit.trace.fetched import Fetches
 from accumkit.trace.graph import tag
 from accumkit.trace.record import Trace
@@ -41,8 +42,8 @@ class Capture:
 
     def piece(self, args: tuple, kwargs: dict) -> Piece:
         """Catch a forward call that a backward may follow."""
-        given = tensors_in((args, kwargs))
-        examples = examples_in(given) if given else 0
+        given = tensors_in((args, kwargs)) if kwargs else tensors_in(args)
+        examples = leading_size(given, given) if given else 0
         entry = self.fetches.match(given, examples)
         again = entry is None and self.model.training and self.fetches.restarted(given)
         if entry is not None:

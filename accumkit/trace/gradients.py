@@ -86,7 +86,7 @@ class Gradients:
         self.columns = Columns(self.parameters) if rows else None
         self.kept: Tensor | None = None  # columns of the active parameters; None for all
         self._owners: weakref.WeakKeyDictionary[Any, set[int]] = weakref.WeakKeyDictionary()
-        self._seen: list[tuple[weakref.ref | None, int]] = []  # each .grad and its version at the last look
+        self._seen: list[tuple[nn.Parameter, weakref.ref | None, int]] = []  # each .grad, and its version, last seen
         self.remember()
 
     def _numbered(self) -> list[tuple[int, nn.Parameter]]:
@@ -126,10 +126,7 @@ class Gradients:
 
     def replaced(self) -> bool:
         """Say whether every gradient is another tensor than at the last look."""
-        pairs = zip(self.parameters, self._seen, strict=True)
-        changed = [
-            p.grad is not None and (ref is None or ref() is not p.grad) for p, (ref, _) in pairs if p.grad is not None
-        ]
+        changed = [ref is None or ref() is not p.grad for p, ref, _ in self._seen if p.grad is not None]
         return bool(changed) and all(changed)
 
     def held_by(self, owner: Any) -> bool:
@@ -187,15 +184,17 @@ class Gradients:
 
     def remember(self) -> None:
         """Note which tensors the gradients are; by weak references, so that cleared ones free their memory."""
-        self._seen = [(None, 0) if p.grad is None else (weakref.ref(p.grad), p.grad._version) for p in self.parameters]
+        self._seen = [
+            (p, None, 0) if (grad := p.grad) is None else (p, weakref.ref(grad), grad._version) for p in self.parameters
+        ]
 
     def touched(self) -> bool:
         """Say whether a gradient is another tensor, or was written to, since ``remember``; .data hides a write."""
-        for p, (ref, version) in zip(self.parameters, self._seen, strict=True):
+        for p, ref, version in self._seen:
             grad = p.grad
-            if grad is None:
-                if ref is not None:
+            if ref is None:
+                if grad is not None:
                     return True
-            elif ref is None or ref() is not grad or grad._version != version:
+            elif grad is None or grad._version != version or ref() is not grad:
                 return True
         return False

@@ -22,7 +22,8 @@ class Tag:
 
 def tag(output: Any) -> weakref.ref[Tag] | None:
     """Tag the graph of a forward's output; return a weak reference to the tag, None where there is no graph."""
-    nodes = [tensor.grad_fn for tensor in tensors_in(output) if tensor.grad_fn is not None]
+    tensors = [output] if type(output) is Tensor else tensors_in(output)
+    nodes = [tensor.grad_fn for tensor in tensors if tensor.grad_fn is not None]
     if not nodes:
         return None
     mark = Tag()

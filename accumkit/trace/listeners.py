@@ -45,8 +45,11 @@ stepping: weakref.WeakKeyDictionary[Optimizer, int] = weakref.WeakKeyDictionary(
 
 def tell(name: str, *args: Any) -> None:
     """Tell every listener."""
-    for listener in tuple(listeners):
-        call(listener, name, *args)
+    for listener in listeners[:]:
+        try:
+            getattr(listener, name)(*args)
+        except Exception as error:
+            listener.failed(error)
 
 
 def call(listener: Listener, name: str, *args: Any) -> Any:

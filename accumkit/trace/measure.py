@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field, fields
 from math import isfinite, prod
+from operator import attrgetter
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from accumkit.trace.gradients import Columns
-from accumkit.trace.record import MicroBatch
+from accumkit.trace.record import MicroBatch, Update
 from accumkit.trace.replay import Piece, Twin, mark
 from accumkit.trace.shares import FIT_RESIDUAL, SAME, by_fit, by_projection, compare, factor_of, right_clip, settle
 
@@ -37,12 +38,14 @@ class Held:
     @property
     def examples(self) -> int:
         """Examples in it."""
-        return sum(piece.examples for piece in self.pieces)
+        pieces = self.pieces
+        return pieces[0].examples if len(pieces) == 1 else sum(piece.examples for piece in pieces)
 
     @property
     def count(self) -> float:
         """Units in it, by the objective."""
-        return sum(piece.count for piece in self.pieces)
+        pieces = self.pieces
+        return pieces[0].count if len(pieces) == 1 else sum(piece.count for piece in pieces)
 
     def record(self, share: float | None, window_count: float | None, lost: bool = False) -> MicroBatch:
         """Return the plain numbers about it."""
@@ -134,13 +137,15 @@ class Measured:
     clip_factor: float | None = None
     expected_clip_factor: float | None = None
     floor: float | None = None
-    drew: int = 0
-    masks_repeated: int = 0
     coupled: bool = False  # joined and separate gradients differ: examples act on each other
 
     def numbers(self) -> dict[str, Any]:
-        """Return what stands in an Update under the same name."""
-        return {f.name: getattr(self, f.name) for f in fields(self) if f.name not in ("shares", "coupled")}
+        """Return what stands in an Update under the same name, and is known."""
+        return {name: value for name, value in zip(SHARED, SHARED_OF(self), strict=True) if value is not None}
+
+
+SHARED = tuple(f.name for f in fields(Measured) if f.name in {g.name for g in fields(Update)})
+SHARED_OF = attrgetter(*SHARED)
 
 
 def same(some: list[Tensor], others: list[Tensor]) -> bool:
@@ -226,8 +231,9 @@ def measure(window: Open, at_step: Tensor, full_norm: float, gauge: Gauge) -> Me
     if window.max_norm is not None:
         found.expected_clip_factor = right_clip(settled.made, found.grad_norm, window.max_norm, window.by_value)
     if gauge.sample:
-        exact = _whole(gauge.wide(), pieces, gauge)
-        found.floor = compare(reference, exact / count)[2]
+        first = next(held.pieces for held in own if held.count)
+        exact = gauge.rows(gauge.wide().gradients(first, gauge.columns))
+        found.floor = compare(gauge.rows(gauge.twin.gradients(first, gauge.columns)), exact)[2]
     return found
 
 
@@ -262,12 +268,6 @@ def _coefficients(
     if extra is not None:
         reference = reference + extra
     return [c for c, _, _ in parts], reference
-
-
-def _whole(twin: Twin, pieces: list[Piece], gauge: Gauge) -> Tensor:
-    """Return the gradient of a window's summed loss: of joined inputs, or of one piece after another."""
-    joined = twin.joined(pieces, gauge.columns)
-    return gauge.rows(twin.gradients(pieces, gauge.columns) if joined is None else joined)
 
 
 def _are_coupled(joined: Tensor, separate: Tensor, pieces: list[Piece], count: float, gauge: Gauge) -> bool:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
@@ -33,6 +35,7 @@ class Meter:
         self.model, self.objective, self.gradients = model, objective, gradients
         self.coupling = [(name, m) for name, m in model.named_modules() if isinstance(m, COUPLING)]
         self.tracked = Tracked(self.coupling)
+        self.masks: dict[int, tuple[int, int]] = {}  # by a window's first micro-batch
         self.coupled: list[str] = []  # layers, or "examples", found to mix the examples of a micro-batch
         self.number = 0  # windows measured
         self.twin: Twin | None = None
@@ -62,15 +65,19 @@ class Meter:
             hint = f" ({SHOW_BATCHES})" if any(piece.number < 0 for piece in pieces) else ""
             return unmeasured(window, count, f"running the window again raised {type(error).__name__}: {error}{hint}")
         self.number += 1
-        found.drew, found.masks_repeated = masks_of(window)
+        self.masks[window.held[0].index] = masks_of(window)
         if found.coupled and not self.coupled:
             self.coupled.append("examples")
         return found
 
     def tell(self, trace: Trace) -> None:
-        """Fill in what a trace says of layers: those that mix examples, and running statistics that moved."""
+        """Fill in what goes on between examples: layers that mix them, running statistics, and random masks."""
         trace.coupled += self.coupled
         trace.running += self.tracked.moved()
+        for update in trace.updates:
+            drew, repeated = self.masks.get(update.micro_batches[0].index, (0, 0)) if update.micro_batches else (0, 0)
+            if drew:
+                trace.updates[update.index] = replace(update, drew=drew, masks_repeated=repeated)
 
     def _widened(self) -> Twin:
         self.wide = self.wide or Twin(self.model, self.objective, torch.float64)

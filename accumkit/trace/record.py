@@ -66,7 +66,7 @@ class Update:
     index: int  # from 0
     epoch: int
     micro_batches: tuple[MicroBatch, ...]  # all whose backward came since the step before
-    count: float | None  # units in the window's own micro-batches (leaked ones left out)
+    count: float | None = None  # units in the window's own micro-batches (leaked ones left out)
     gradient_ratio: float | None = None  # <G,R>/<R,R>: G what the loop made, R the window's reference
     cosine: float | None = None
     relative_error: float | None = None  # |G - R| / |R|
@@ -87,7 +87,10 @@ class Update:
     sum_error: float | None = None  # low precision: |.grad - the sum of what backward gave| / |that sum|
     one_rounding: float | None = None  # the same, had the sum been rounded once, at its end
     kept_aside: bool = False  # the loop added its gradients up outside .grad
-    floor: float | None = None  # rounding: |R in the loop's precision - R in float64| / |R|, on a sample of windows
+    floor: float | None = (
+        None  # rounding: |m in the loop's precision - m in float64| / |m|, m the gradient of the window's
+    )
+    # first micro-batch; on a sample of windows
     location: str | None = None  # the line of the step
     why: str | None = None  # why its shares were not measured
 
@@ -120,7 +123,7 @@ class Trace:
     fetched_sizes: list[int] = field(default_factory=list)  # batches fetched in each pass, trained on or not
     loader_sizes: list[int] = field(default_factory=list)  # batches that its loader had, -1 where it did not say
     scalers: list[str | None] = field(default_factory=list)  # each GradScaler's line; None: made before the watch
-    graphs_kept: int = 0  # graphs of earlier windows that were alive at a later step, at most; 64 are looked at
+    graphs_kept: int = 0  # micro-batches whose graph was alive at the next update's step: something holds on to it
     graphs_retained: int = 0  # backward calls with retain_graph=True whose graph was not used again
     coupled: list[str] = field(default_factory=list)  # layers that mix the examples of a micro-batch, by name
     running: list[RunningStatistics] = field(default_factory=list)  # of layers whose running statistics moved

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import weakref
-from collections import deque
 from typing import Any
 
 import torch
@@ -52,7 +51,7 @@ class Recorder(Touches):
         self.fresh = True  # it held nothing
         self.reaches: set[Tag] | None = None  # the graphs that the running backward passes
         self.retains = self.retained = False  # whether the running, and the last, backward keeps its graph
-        self.graphs: deque[weakref.ref[Tag]] = deque(maxlen=64)
+        self.graphs: list[weakref.ref[Tag] | None] = []  # of the last window
         self.waiting: set[int] = set()  # parameters whose gradient spans the last window and earlier ones
 
     # what the loop is fed
@@ -92,7 +91,8 @@ class Recorder(Touches):
     # backward
     def backward_begins(self, roots: Any, retain: bool) -> None:
         window, gradients = self.window, self.gradients
-        self.reaches, self.retains = reached(roots), retain
+        # one forward that waits is the one; of several, the graph tells which
+        self.reaches, self.retains = reached(roots) if len(self.pieces) > 1 else None, retain
         gradients.forget_given()
         touched = gradients.touched()
         if not self.measured and window.held and not touched:
@@ -150,12 +150,13 @@ class Recorder(Touches):
 
     def _take_pieces(self) -> list[Piece]:
         """Return the forward calls that this backward reached; all that wait, where the graph does not say."""
-        taken = [piece for piece in self.pieces if piece.tag is not None and piece.tag() in (self.reaches or ())]
-        taken = taken or (self.pieces if not self.reaches else [])
-        self.pieces = [piece for piece in self.pieces if piece not in taken]
+        if self.reaches:
+            taken = [piece for piece in self.pieces if piece.tag is not None and piece.tag() in self.reaches]
+            self.pieces = [piece for piece in self.pieces if piece not in taken]
+        else:
+            taken, self.pieces = self.pieces, []
         self.trace.graphs_retained += bool(taken) and self.retained  # no second backward went through that one
         self.retained = self.retains
-        self.graphs.extend(piece.tag for piece in taken if piece.tag is not None)
         return taken
 
     # the step
@@ -187,14 +188,16 @@ class Recorder(Touches):
             window.done_by_hand(row)
             row = row / scale.to(row.device)
             window.unscaled.append(1 / scale.item())
-        if window.held and self._cleared(row, self.gradients.touched()):
+        touched = row is not None or self.gradients.touched()  # values show what versions hide
+        if touched and window.held and self._cleared(row, touched):
             window.multiply(0.0)
         aside = put_back(window, row, self.gradients)
         if aside and row is None:
             self.capture.reason(ASIDE)
         self._part_lost()
         found = self.meter.measure(window, optimizer, row, skipped)
-        window.find_repeats()
+        if self.measured:
+            window.find_repeats()
         errors = (None, None)
         if self.gradients.low and self.measured and window.held and window.carried is None and not skipped:
             errors = rounding(window.held, window.accumulated, self.gradients)
@@ -203,7 +206,7 @@ class Recorder(Touches):
             index=len(self.trace.updates),
             epoch=window.held[-1].epoch if window.held else max(self.capture.epoch, 0),
             micro_batches=tuple(
-                held.record(share, found.count) for held, share in zip(window.held, found.shares, strict=True)
+                [h.record(share, found.count) for h, share in zip(window.held, found.shares, strict=True)]
             ),
             carried=carried(window, self.gradients, optimizer),
             unused=len(self.pieces),
@@ -223,6 +226,8 @@ class Recorder(Touches):
         """Move micro-batches of an earlier epoch out of the window if cleared; mark them leaked if they are in it."""
         held = self.window.held
         last = held[-1].epoch if held else 0
+        if not held or held[0].epoch == last:  # one epoch, as nearly always
+            return
         lost = [h for h in held if h.factor == 0.0 and h.epoch < last]
         if lost:
             self._lose(lost)
@@ -241,11 +246,12 @@ class Recorder(Touches):
         self.trace.updates.append(update)
         self.stepped = weakref.ref(optimizer)
         self.waiting = waiting(self.window, self.gradients)
-        inside = {id(piece.tag) for held in self.window.held for piece in held.pieces}
-        alive = sum(graph() is not None for graph in self.graphs if id(graph) not in inside)
-        self.trace.graphs_kept = max(self.trace.graphs_kept, alive)
+        pieces = [piece for held in self.window.held for piece in held.pieces]
+        for graph in self.graphs:  # of the window before: by now nothing should hold on to them
+            self.trace.graphs_kept += graph is not None and graph() is not None
+        self.graphs = [piece.tag for piece in pieces]
         self.pieces.clear()
-        self.capture.close([piece for held in self.window.held for piece in held.pieces])
+        self.capture.close(pieces)
         self.window = Open()
         self.gradients.remember()
 
@@ -274,5 +280,5 @@ class Recorder(Touches):
         self.capture.reason(f"watching met {type(error).__name__}: {error}")
 
     def _event(self, kind: str, location: str | None, value: float | None = None) -> None:
-        coming = kind in ("batch", "forward")
-        self.trace.events.append(Event(kind, self.begun if coming else self.begun - 1, location, value))
+        index = self.begun if kind == "batch" or kind == "forward" else self.begun - 1
+        self.trace.events.append(Event(kind, index, location, value))

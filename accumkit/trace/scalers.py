@@ -36,10 +36,11 @@ def step(original: Callable) -> Callable:
         tell("scaler_steps", self if self.is_enabled() else None)
         try:
             result = original(self, optimizer, *args, **kwargs)
+            if not reached:
+                tell("step_skipped", optimizer, where(sys._getframe(1)))
         finally:
             handle.remove()
-        if not reached:
-            tell("step_skipped", optimizer, where(sys._getframe(1)))
+            tell("scaler_steps", None)
         return result
 
     return step

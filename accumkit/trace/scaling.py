@@ -53,8 +53,7 @@ class Scaling:
 
     def number_of_stepping(self) -> int | None:
         """Return the place of the scaler whose step runs; None for a step without one."""
-        scaler, self.stepping = self.stepping, None
-        return None if scaler is None else self.number(scaler)
+        return None if self.stepping is None else self.number(self.stepping)
 
     def knows(self, scaler: GradScaler) -> bool:
         """Say whether a scaler has worked for this model."""

@@ -59,10 +59,17 @@ class Touches:
     def clipped(self, tensors: list, factor: float | None, max_norm: float | None, location: str | None) -> None:
         """Hear that gradients were clipped; by value where there is no factor."""
         own = self.gradients.ids | {id(p.grad) for p in self.gradients.active}
-        if any(id(tensor) in own for tensor in tensors):
+        if any(id(tensor) in own for tensor in tensors) or self._aside(tensors):
             window = self.window
             if factor is not None:
                 window.clipped.append(factor)
             window.by_value = factor is None
             window.max_norm, window.clip_scale = max_norm, window.scale
             self._event("clip", location, factor)
+
+    def _aside(self, tensors: list) -> bool:
+        """Say whether tensors are this model's sums, kept aside: shaped as its parameters, which hold no gradient."""
+        if not self.window.held or not self.gradients.empty():
+            return False
+        shapes = iter([p.shape for p in self.gradients.active])
+        return bool(tensors) and all(t.shape in shapes for t in tensors)  # in their order; some may have no gradient

@@ -13,7 +13,7 @@ _OWN = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 _TORCH = os.path.dirname(os.path.abspath(torch.__file__)) + os.sep
 _LIBRARIES = tuple({sysconfig.get_paths()[key] + os.sep for key in ("stdlib", "platstdlib", "purelib", "platlib")})
 _inner: dict[str, bool] = {}  # by file name: is it torch, this package, the standard library or an installed one?
-_names: dict[tuple[CodeType, int], str] = {}
+_names: dict[tuple[str, int], str] = {}
 
 
 def where(frame: FrameType | None) -> str | None:
@@ -44,7 +44,7 @@ def _is_inner(filename: str) -> bool:
 
 
 def _name(code: CodeType, line: int) -> str:
-    key = (code, line)
+    key = (code.co_filename, line)  # a code object would be hashed anew each time
     name = _names.get(key)
     if name is None:
         if len(_names) > 4096:  # a long session compiles many cells

@@ -4,7 +4,14 @@ from __future__ import annotations
 
 from accumkit.pitfalls.catalog.lessons import BOUNDARY as LESSON
 from accumkit.pitfalls.pitfall import Pitfall
-from accumkit.pitfalls.plan import needs_accumulation, needs_leak, needs_middle, needs_second_update, needs_tail
+from accumkit.pitfalls.plan import (
+    needs_accumulation,
+    needs_leak,
+    needs_middle,
+    needs_second_update,
+    needs_shift,
+    needs_tail,
+)
 
 ENDS = "if i % accumulation_steps == 0 or i == len(loader):"
 FULL = "if i % accumulation_steps == 0:"
@@ -62,7 +69,7 @@ BOUNDARY = (
         seen_by="events",
         report="rasbt/LLMs-from-scratch#299",
         affects="update",
-        hidden=needs_accumulation,
+        hidden=needs_shift,
     ),
     Pitfall(
         slug="step-every-micro-batch",

@@ -52,7 +52,7 @@ MIXED_PRECISION = (
                     "count = 0  # for the next window",
                     "count = 0  # for the next window\n"
                     "<if i % 3 == 0:\n"
-                    "<    scaler.update(scaler.get_scale() / 2)  # nothing may overflow",
+                    "<    scaler.update(max(scaler.get_scale() / 2, 64.0))  # nothing may overflow",
                 ),
             )
         },

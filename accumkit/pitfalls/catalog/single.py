@@ -43,6 +43,7 @@ SINGLE = (
         report="michaelnny/InstructLLaMA#6",
         affects="update",
         hidden=needs_second_window,
+        implies=("tail-dropped",),  # where a pass has less than two full windows, that is all one can tell
     ),
     Pitfall(
         slug="graph-kept",

@@ -1,0 +1,180 @@
+"""Lesson 05: four calls put into an order, and the sum that bfloat16 keeps."""
+
+from __future__ import annotations
+
+from math import inf
+
+import ipywidgets as widgets
+import torch
+
+from accumkit.figures.numbers import listed, number
+from accumkit.figures.precision import order_picture, sums_picture
+from accumkit.figures.precision_words import describe_order, describe_sums
+from accumkit.panels.base import Answer, Panel, choice, slider
+from accumkit.panels.prediction import Prediction
+from accumkit.studies.precision import AT, CALLS, PRECISIONS, Order, Sums, run_order, sums
+from accumkit.studies.precision.problem import times
+
+PLACES = ("first", "second", "third", "fourth")
+SCALES = tuple(2.0**power for power in range(25))
+NORMS = (0.1, 0.25, 0.5, 1.0, 5.0, inf)
+SAME, SHORT, REFUSED = "it is the same", "it is next to nothing", "torch refuses the order"
+GROWS, FLAT = "it grows", "it stays as it is"
+WINDOWS = 2  # the second shows what an order leaves behind
+
+
+def call_order(strict: bool | None = None) -> Panel:
+    """Return the panel of lesson 05 on unscale, clip, step and update, in any order.
+
+    Each list holds all four calls; choosing one swaps it with the list that had it. The order is run for real on two
+    windows of handwritten digits at every move. Where CUDA is there, the device can be chosen.
+
+    Parameters
+    ----------
+    strict : bool, optional
+        See :class:`accumkit.panels.Panel`.
+
+    Returns
+    -------
+    Panel
+
+    Examples
+    --------
+    >>> from accumkit import panels
+    >>> panel = panels.call_order()
+    >>> panel.controls["first"].value = "clip"
+    >>> [panel.controls[place].value for place in ("first", "second", "third", "fourth")]
+    ['clip', 'unscale', 'step', 'update']
+    >>> "update has 1/65,536 times the right length" in panel.answered.sentence
+    True
+    """
+    picture = order_picture()
+    results: dict[tuple, Order] = {}
+    scaled_clips: list[Order] = []  # what was tried with a clip before unscale, on scaled gradients
+
+    def answer(scale: float, max_norm: float, steps: int, precision: str, device: str = "cpu", **places: str) -> Answer:
+        calls = tuple(places[place] for place in PLACES)
+        if len(set(calls)) < len(calls):
+            return panel_answer()  # in the middle of a swap; the other half follows at once
+        key = (calls, scale, max_norm, steps, precision, device)
+        if key not in results:
+            if len(results) > 200:
+                results.clear()
+            results[key] = run_order(calls, scale, max_norm, steps, WINDOWS, precision, device)
+        result = results[key]
+        if calls.index("clip") < calls.index("unscale") < calls.index("step") < calls.index("update") and scale > 100:
+            scaled_clips.append(result)
+        prediction.refresh()
+        said = f"{', '.join(calls)} at scale {scale:,.0f}, N = {steps}: {_verdict(result)}. {describe_order(result)}"
+        return Answer(said, (picture.html(result),))
+
+    def panel_answer() -> Answer:
+        return panel.answered
+
+    def reply(guess: str) -> str:
+        tried = [o for o in scaled_clips if o.windows and not o.windows[0].skipped]
+        if not tried:
+            return f"You predict: {guess}. Now put clip before unscale."
+        ratio = times(tried[-1].windows[0].ratio)
+        right = "as you predicted" if guess == SHORT else f"not what you predicted ({guess})"
+        return f"At scale {tried[-1].scale:,.0f} the update had {ratio} times the right length, {right}."
+
+    prediction = Prediction(
+        "Gradients are clipped to max_norm while they are still multiplied by the scale, and unscaled afterwards. "
+        "How long is the update, beside the right one?",
+        (SAME, SHORT, REFUSED),
+        reply,
+    )
+    controls: dict[str, widgets.Widget] = {
+        place: choice(f"{place.capitalize()} call", CALLS, call, "Choosing a call swaps it with the list that had it")
+        for place, call in zip(PLACES, CALLS, strict=True)
+    }
+    _swapping([controls[place] for place in PLACES])
+    controls["scale"] = widgets.SelectionSlider(
+        options=[(f"{scale:,.0f}", scale) for scale in SCALES], value=65536.0, description="Scale",
+        tooltip="What the scaler multiplies the loss by", style={"description_width": "initial"},
+        layout=widgets.Layout(width="400px"),
+    )  # fmt: skip
+    controls["max_norm"] = choice("max_norm", [(f"{n:g}", n) for n in NORMS], 0.25, "inf measures and clips nothing")
+    controls["steps"] = slider("Accumulation steps N", 4, 1, 8, "Micro-batches in one update")
+    controls["precision"] = choice("Precision", PRECISIONS, "float64", "What forward and backward compute in")
+    if torch.cuda.is_available():
+        controls["device"] = choice("Device", ("cpu", "cuda"), "cpu", "Where the model computes")
+    panel = Panel("call-order", controls, answer, before=(prediction,), strict=strict)
+    return panel
+
+
+def _swapping(lists: list[widgets.Dropdown]) -> None:
+    """Keep four lists a permutation: what one takes, the one that had it gets in exchange."""
+
+    def swap(change: dict) -> None:
+        for other in lists:
+            if other is not change["owner"] and other.value == change["new"]:
+                other.value = change["old"]
+
+    for one in lists:
+        one.observe(swap, names="value")
+
+
+def _verdict(order: Order) -> str:
+    return {
+        "right": "right",
+        "refused": "refused by torch",
+        "refused later": "refused by torch, but only in the second window",
+        "not clipped": "accepted, and nothing is clipped",
+        "skipped": "every step is skipped",
+        "silent": "accepted in silence, and wrong",
+    }[order.kind]
+
+
+def low_sums(strict: bool | None = None) -> Panel:
+    """Return the panel of lesson 05 on sums: N and the type that the window is added up in.
+
+    Parameters
+    ----------
+    strict : bool, optional
+        See :class:`accumkit.panels.Panel`.
+
+    Returns
+    -------
+    Panel
+
+    Examples
+    --------
+    >>> from accumkit import panels
+    >>> panels.low_sums().answered.sentence[:43]
+    'After 64 micro-batches the sum in bfloat16 '
+    """
+    picture = sums_picture()
+    known: dict[str, Sums] = {}
+    seen: set[int] = set()
+
+    def answer(n: int, dtype: str) -> Answer:
+        if dtype not in known:
+            known[dtype] = sums(dtype)
+        seen.add(n)
+        prediction.refresh()
+        return Answer(describe_sums(known[dtype], n), (picture.html((known[dtype], n)),))
+
+    def reply(guess: str) -> str:
+        if len(seen) < 3:
+            return f"You predict: {guess}. Now move N to a few values."
+        result = known["bfloat16"]
+        errors = listed([number(result.at(n).in_grad, 1) for n in sorted(seen)], most=12)
+        right = "as you predicted" if guess == GROWS else f"not what you predicted ({guess})"
+        return f"For N = {listed(sorted(seen), most=12)} the sum in bfloat16 is off by {errors}: it grows, {right}."
+
+    prediction = Prediction(
+        "A model is kept in bfloat16, and so its gradients are added up in bfloat16. How does the relative error of "
+        "the sum change when N grows?",
+        (GROWS, FLAT),
+        reply,
+    )
+    controls = {
+        "n": widgets.SelectionSlider(
+            options=AT, value=64, description="Accumulation steps N", tooltip="Gradients that are added up",
+            style={"description_width": "initial"}, layout=widgets.Layout(width="400px"),
+        ),
+        "dtype": choice("Model kept in", ("bfloat16", "float16"), "bfloat16", "The type of parameters and gradients"),
+    }  # fmt: skip
+    return Panel("low-sums", controls, answer, before=(prediction,), strict=strict)
