@@ -37,7 +37,7 @@ format: $(VENV)/.with-test
 browser: $(VENV)/.with-test
 	$(PY) -m pytest -m browser $(ARGS)
 
-bench: $(VENV)/.with-frameworks
+bench: $(VENV)/.with-test
 	$(PY) -m tests.bench $(ARGS)
 
 notebooks: $(VENV)/.with-test
@@ -55,8 +55,7 @@ endif
 endif
 
 $(VENV)/.with-course: EXTRAS = course
-$(VENV)/.with-test: EXTRAS = test
-$(VENV)/.with-frameworks: EXTRAS = test,frameworks
+$(VENV)/.with-test: EXTRAS = test,frameworks
 
 $(VENV)/.with-%: pyproject.toml constraints.txt | $(PY)
 	@echo "Installing accumkit[$(EXTRAS)] into $(VENV); the first time this takes some minutes ..."

@@ -1,6 +1,8 @@
-"""The main promises of the loops, on a CUDA device: ``pytest -m cuda``."""
+"""The main promises of the loops, on a CUDA device: ``pytest -m cuda``; under three minutes, with a table at the end."""
 
 from __future__ import annotations
+
+import math
 
 import big_batch as oracle
 import pytest
@@ -9,8 +11,24 @@ from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 import accumkit as ak
+from accumkit import tasks
+from accumkit.studies import precision, table
 
 pytestmark = pytest.mark.cuda
+EPS = {torch.float16: 2.0**-10, torch.bfloat16: 2.0**-7}
+FOUND: list[tuple[str, str]] = []  # (what, measured), printed once at the end
+
+
+@pytest.fixture(scope="module", autouse=True)
+def printed(request):
+    yield
+    if FOUND:
+        capture = request.config.pluginmanager.getplugin("capturemanager")
+        with capture.global_and_fixture_disabled():
+            name = f"{torch.cuda.get_device_name()}, torch {torch.__version__}"
+            print("\n" + table.plain(("on " + name, "measured"), FOUND))
+
+
 SHAPES = {"full windows": ([4] * 6, 3), "short tail": ([4, 4, 4, 4, 3], 3), "unequal": ([5, 1, 3, 2, 7, 4, 2], 3)}
 BUFFERED = pytest.mark.parametrize("buffered", [True, False], ids=["buffered", "unbuffered"])
 
@@ -148,3 +166,128 @@ def test_a_window_that_fails_leaves_the_model_as_it_was(buffered):
         ak.train_epoch(model, batches, sgd(model), ak.classification(), accumulation_steps=3, buffered=buffered)
     ak.train_epoch(twin, batches[:3], sgd(twin), ak.classification(), accumulation_steps=3, buffered=buffered)
     assert torch.equal(oracle.flat(model.parameters()), oracle.flat(twin.parameters()))
+
+
+def digits(count, sizes=4):
+    images, labels = tasks.digits(count).tensors
+    return list(zip(images.split(sizes), labels.split(sizes), strict=True))
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
+@BUFFERED
+def test_scaled_and_clipped_is_unscaled_clipping_of_the_big_batch(dtype, buffered):
+    """Under the same autocast: per tensor, in ulp of its largest entry and in norm."""
+    data, worst = digits(19), [0.0, 0.0]
+    for window in (data[:3], data[3:]):
+        model, big = tasks.mlp().cuda(), tasks.mlp().cuda()
+        optimizer, seen = torch.optim.SGD(model.parameters(), lr=0.1), []
+        optimizer.register_step_pre_hook(lambda *_, m=model, s=seen: s.append([p.grad.clone() for p in m.parameters()]))
+        scaler = torch.amp.GradScaler("cuda", init_scale=4096.0)
+        ak.train_epoch(model, window, optimizer, ak.classification(), accumulation_steps=3, scaler=scaler,
+                       autocast_dtype=dtype, max_grad_norm=0.25, buffered=buffered)  # fmt: skip
+        x, y = (torch.cat(parts).cuda() for parts in zip(*window, strict=True))
+        with torch.autocast("cuda", dtype=dtype):
+            output = big(x)
+        nn.functional.cross_entropy(output.float(), y).backward()
+        nn.utils.clip_grad_norm_(big.parameters(), 0.25)
+        for got, right in zip(seen[0], (p.grad for p in big.parameters()), strict=True):
+            ulp = EPS[dtype] * 2.0 ** math.floor(math.log2(right.abs().max().item()))
+            worst[0] = max(worst[0], (got - right).abs().max().item() / ulp)
+            worst[1] = max(worst[1], oracle.error(got, right) / EPS[dtype])
+    FOUND.append((f"{dtype} autocast against the big batch, {'' if buffered else 'un'}buffered",
+                  f"{worst[0]:.2f} ulp of the largest entry, {worst[1]:.2f} eps in norm"))  # fmt: skip
+    assert worst[0] <= 2.0
+    assert worst[1] <= 1.0
+
+
+@pytest.mark.parametrize("fused", [False, True], ids=["for-loop", "fused"])
+def test_a_real_overflow_is_skipped_and_nothing_moves(fused):
+    result = precision.overflow(2, fused=fused, device="cuda")
+    FOUND.append((f"overflow, AdamW {'fused' if fused else 'plain'}",
+                  f"scale {result.scale_before:,.0f} to {result.scale_after:,.0f}, "
+                  f"step hooks {'ran' if result.hooks else 'did not run'}"))  # fmt: skip
+    assert [count > 0 for count in result.spoiled] == [False, True, True, True]
+    assert result.skipped
+    assert not result.schedule_moved
+    assert result.scale_after == result.scale_before / 2
+    assert precision.several(device="cuda") == precision.Several((False, True), 65536.0, 32768.0)
+
+
+def test_the_table_of_24_orders_is_that_of_the_cpu():
+    here, there = precision.orders(device="cuda", windows=2), precision.orders(windows=2)
+    for order, other in zip(here.rows, there.rows, strict=True):
+        assert (order.kind, order.refused_at) == (other.kind, other.refused_at)
+        for window, same in zip(order.windows, other.windows, strict=True):
+            assert window.ratio == pytest.approx(same.ratio, rel=1e-6)
+    FOUND.append(("24 orders", f"{len(here.of('refused'))} refused at once, {len(here.of('right'))} right"))
+
+
+def test_clip_before_unscale_is_named():
+    model = tasks.mlp().cuda()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    scaler = torch.amp.GradScaler("cuda", init_scale=65536.0)
+    with ak.watch(model, ak.classification(), accumulation_steps=3) as trace:
+        for window in ak.windows(digits(19), 3, ak.classification(), device="cuda"):
+            for x, y in window:
+                scaler.scale(nn.functional.cross_entropy(model(x), y, reduction="sum") / window.count).backward()
+            nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+            scaler.step(optimizer)
+            scaler.update()
+            optimizer.zero_grad()
+    assert [f.pitfall for f in ak.audit(trace).findings] == ["clip-before-unscale"]
+    for update in trace.updates:
+        factor = min(1.0, 1.0 / (65536.0 * update.grad_norm))
+        assert update.clip_factor == pytest.approx(factor, rel=1e-3)
+    FOUND.append(("clip before unscale, update 1", f"multiplied by {trace.updates[0].clip_factor:.4g}"))
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+def test_low_precision_sums(dtype):
+    result = precision.sums(dtype, at=(2, 16, 256), device="cuda")
+    errors = [row.in_grad for row in result.rows]
+    FOUND.append((f"sum of 2, 16 and 256 gradients in {dtype} off by", ", ".join(f"{e:.1e}" for e in errors)))
+    assert errors == sorted(errors)
+    assert all(row.in_float32 < 1e-6 for row in result.rows)
+
+
+def test_sums_beside_grad_cost_four_bytes_a_parameter_and_are_exact():
+    """Peak memory of a window, with and without; and the sum that comes of it."""
+    batches = [(torch.randn(4, 2048), torch.randint(0, 3, (4,))) for _ in range(16)]
+    peaks, results = [], []
+    for accumulate_dtype in (None, torch.float32):
+        torch.manual_seed(0)
+        model = nn.Sequential(nn.Linear(2048, 4096), nn.Linear(4096, 3)).cuda().bfloat16()
+        data = [(x.bfloat16(), y) for x, y in batches]
+        seen: list[torch.Tensor] = []
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        optimizer.register_step_pre_hook(
+            lambda *_, m=model, s=seen: s.append(oracle.flat(p.grad for p in m.parameters()))
+        )
+        torch.cuda.reset_peak_memory_stats()
+        before = torch.cuda.memory_allocated()
+        ak.train_epoch(model, data, optimizer, ak.classification(), accumulation_steps=16,
+                       accumulate_dtype=accumulate_dtype)  # fmt: skip
+        peaks.append(torch.cuda.max_memory_allocated() - before)
+        results.append(seen[0].float())
+    count = sum(p.numel() for p in model.parameters())
+    extra = (peaks[1] - peaks[0]) / count
+    FOUND.append(("float32 sums, extra bytes a parameter at the peak", f"{extra:.1f}"))
+    FOUND.append(("sums in bfloat16 against float32, N = 16", f"{oracle.error(results[0], results[1]):.1e}"))
+    assert extra < 6.5  # four for the sums, and two while they are put back
+    assert 1e-3 < oracle.error(results[0], results[1]) < 2e-2
+
+
+def test_peak_memory_of_a_window_does_not_grow_with_n():
+    """Accumulating 16 micro-batches needs what 2 need, under autocast with a scaler and clipping."""
+    model = nn.Sequential(nn.Linear(4096, 4096), nn.ReLU(), nn.Linear(4096, 10)).cuda()
+    batches = [(torch.randn(256, 4096), torch.randint(0, 10, (256,))) for _ in range(16)]
+    optimizer = torch.optim.AdamW(model.parameters(), fused=True)
+    scaler = torch.amp.GradScaler("cuda")
+    peaks = []
+    for steps in (2, 2, 16):  # the first makes the optimizer's state
+        torch.cuda.reset_peak_memory_stats()
+        ak.train_epoch(model, batches, optimizer, ak.classification(), accumulation_steps=steps, scaler=scaler,
+                       autocast_dtype=torch.float16, max_grad_norm=1.0)  # fmt: skip
+        peaks.append(torch.cuda.max_memory_allocated())
+    FOUND.append(("peak memory, N = 2 and N = 16", f"{peaks[1] / 2**20:.0f} and {peaks[2] / 2**20:.0f} MiB"))
+    assert peaks[2] < peaks[1] + (1 << 20)

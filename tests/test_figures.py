@@ -285,9 +285,8 @@ def test_code_in_findings_is_set_as_code():
 
 
 def test_a_gradient_left_over_is_told_in_picture_and_words():
-    from dataclasses import replace
 
     trace = trace_of([[(4, 1)], [(4, 1)]], steps=1)
-    trace.updates[1] = replace(trace.updates[1], carried=0.6)
+    trace.updates[1] = trace.updates[1]._replace(carried=0.6)
     assert texts(figures.weights(trace), "carried") == ["+ left over"]
     assert "a gradient left over from earlier updates is added" in figures.describe_weights(trace)

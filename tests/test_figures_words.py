@@ -71,8 +71,7 @@ def test_a_constant_chosen_on_purpose_is_stated():
 
 
 def test_why_weights_were_not_measured():
-    from dataclasses import replace
 
     trace = trace_of([[(4, None)]])
-    trace.updates[0] = replace(trace.updates[0], why="no objective was given")
+    trace.updates[0] = trace.updates[0]._replace(why="no objective was given")
     assert figures.describe_weights(trace) == "In update 1 the weights were not measured (no objective was given)."

@@ -153,7 +153,9 @@ def test_importing_the_kit_loads_torch_and_no_more():
     assert not [m for m in loaded if m.split(".")[0] in HEAVY]
     distributed = {m for m in loaded if m.startswith("torch.distributed")}
     assert distributed <= set(torch_alone)
-    lazy = {f"accumkit.{room}" for room in ("figures", "panels", "checks", "tasks", "course", "lab", "doctor")}
+    lazy = {
+        f"accumkit.{room}" for room in ("figures", "panels", "pitfalls", "checks", "tasks", "course", "lab", "doctor")
+    }
     assert not lazy & set(loaded)
 
 

@@ -48,15 +48,17 @@ def test_the_audit_names_it(slug):
 
 @pytest.mark.parametrize("slug", CATALOG)
 def test_what_it_says_agrees_with_the_catalog(slug):
-    simulation, pitfall = simulate(slug), CATALOG[slug]
+    simulation, pitfall = simulate(slug, examples=44), CATALOG[slug]
     (finding,) = (f for f in simulation.verdict.findings if f.pitfall == slug)
     assert finding.affects == pitfall.affects
     assert finding.title == pitfall.title
     assert finding.lesson == pitfall.lesson
-    assert finding.location is not None
-    file, line = finding.location.split(":")
-    assert file == f"{slug}.py"
-    assert 1 <= int(line) <= simulation.source.count("\n")
+    if finding.location is None:  # a layer of the model has no line in the loop
+        assert slug.startswith("batchnorm")
+    else:
+        file, line = finding.location.split(":")
+        assert file == f"{slug}.py"
+        assert 1 <= int(line) <= simulation.source.count("\n")
     gradients = [f for f in simulation.verdict.findings if f.affects in ("gradient", "update")]
     assert (simulation.verdict.status == "not equivalent") == bool(gradients)
 

@@ -73,6 +73,11 @@ class Boundary:
         home = next(p for p in self.passes if p.epoch == first.epoch)
         return [m.index for m in home.micro_batches].index(first.index) % self.steps == 0
 
+    @property
+    def pass_long(self) -> bool:
+        """Whether every pass has one step, at its end."""
+        return bool(self.passes) and all(p.ends == (p.ran,) for p in self.passes)
+
     def offered(self, update: Update) -> int:
         """Micro-batches of a window, with those that were fetched for it and left out."""
         return update.accumulated + self.left_out.get(update.index, 0)

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections import Counter
+from math import isnan
 
 from accumkit.audit.boundary import declared_sizes
 from accumkit.audit.clearing import cleared_at, during_evaluation
 from accumkit.audit.findings import Finding, listed, named, number, several, span
+from accumkit.audit.nested import nested
 from accumkit.audit.reading import Case
 from accumkit.trace.record import MicroBatch, Update
 
-LEFT_OVER = (
-    1e-9  # of a gradient; next to one that a scaler's scale is in, what is left is small, and wrong all the same
-)
+# of a gradient; beside one that a scaler's scale is still in, what is left over is small, and wrong all the same
+LEFT_OVER = 1e-9
 
 
 def step_every_micro_batch(case: Case) -> Finding | None:
@@ -35,7 +36,7 @@ def step_every_micro_batch(case: Case) -> Finding | None:
 def off_by_one(case: Case) -> Finding | None:
     """The boundary's condition holds at the wrong count, or everywhere but at the right one."""
     boundary = case.boundary
-    if boundary.kind != "wrong count":
+    if boundary.kind != "wrong count" or nested(case):
         return None
     home = max(boundary.passes, key=lambda p: p.ran)
     expected = declared_sizes(home.ran, case.steps)
@@ -86,19 +87,19 @@ def zero_every_micro_batch(case: Case) -> Finding | None:
 def stale_gradients(case: Case) -> Finding | None:
     """An update still holds the gradient of an earlier one."""
     # what the first update found was there before the watch: perhaps half a window, which is no fault
-    wrong = [u for u in case.trace.updates[1:] if u.carried > LEFT_OVER and not u.skipped]
+    wrong = [u for u in case.trace.updates[1:] if isnan(u.carried) or (u.carried > LEFT_OVER and not u.skipped)]
     if case.boundary.kind == "every micro-batch":  # too many steps; cleared once a window all the same?
         if not any(case.boundary.begins_window(u) for u in wrong if u.micro_batches):
             return None
     if not wrong:
         return None
-    worst = max(wrong, key=lambda u: u.carried)
+    worst = max(wrong, key=lambda u: -1.0 if isnan(u.carried) else u.carried)
+    times = "not finite" if isnan(worst.carried) else f"{number(worst.carried)} times as long as the whole gradient"
     cleared = "" if case.trace.count_of("zero_grad") else "; zero_grad() was never called"
     return Finding(
         "stale-gradients",
         f"{named(_indices(wrong))} still {'holds' if len(wrong) == 1 else 'hold'} the gradient of earlier updates: "
-        f"what was left over is {number(worst.carried)} times as long as the whole gradient in update "
-        f"{worst.index + 1}, and should be 0{cleared}",
+        f"what was left over is {times} in update {worst.index + 1}, and should be 0{cleared}",
         wrong[0].location,
         "clear the gradients once a window: `optimizer.zero_grad()` right after `optimizer.step()`",
         "gradient",

@@ -45,7 +45,8 @@ def _planned_in_micro_batches(case: Case) -> list[Event]:
     windows = {u.micro_batches[-1].index for u in case.boundary.windows}
     steps = [e for e in case.trace.events if e.kind == "scheduler step" and e.value == micro_batches]
     once = len({e.micro_batch for e in steps}) == len(steps) and {e.micro_batch for e in steps} <= windows
-    return steps if once and 2 <= len(steps) < micro_batches and 2 * len(steps) > len(windows) else []
+    fewer = len(windows) < micro_batches  # else a plan in updates is one in micro-batches
+    return steps if once and fewer and len(steps) >= 2 and 2 * len(steps) > len(windows) else []
 
 
 def _more_passes(case: Case, steps: list[Event]) -> int | None:

@@ -45,12 +45,19 @@ def nested(case: Case) -> bool:
     What shows it: windows end at every N * N micro-batches and, flushed, where the data end; and a short one is
     divided by both loops.
     """
-    return _waits_twice(case) and any(divided_by_both(w) or divided_by_both(w, w.steps) for w in case.windows)
+    if _waits_twice(case):
+        return any(divided_by_both(w) or divided_by_both(w, w.steps) for w in case.windows)
+    # a pass is no longer than a window: the divisor alone can tell, where no other rule explains it
+    if case.steps == 1 or case.boundary.kind != "declared" or not case.boundary.pass_long:
+        return False
+    return any(divided_by_both(w) and case.ways[w.update.index] is None for w in case.windows)
 
 
 def _waits_twice(case: Case) -> bool:
     boundary, both = case.boundary, case.steps**2
-    if case.steps == 1 or boundary.kind != "unclear" or not boundary.windows or boundary.crosses:
+    if case.steps == 1 or not boundary.windows or boundary.crosses:
+        return False
+    if boundary.kind != "unclear" and not (boundary.kind == "wrong count" and boundary.pass_long):
         return False
     regular = all(p.inner == tuple(range(both, p.ran, both)) for p in boundary.passes)
     return regular and any(u.accumulated > case.steps for u in boundary.windows)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import isnan
 
 from accumkit.audit.boundary import Boundary, read_boundary
 from accumkit.audit.clearing import erased_in_evaluation
@@ -202,13 +203,15 @@ def _judged(case: Case, update: Update) -> bool:
         return False
     if not sum(m.count for m in update.micro_batches) or case.foreign(update):
         return False
+    if update.gradient_ratio is not None and isnan(update.gradient_ratio):
+        return False  # the window's own gradient is 0, so nothing can be said of its parts
     if "leaked" in fates and case.boundary.kind != "straddling":
         return False
     if "erased" in fates and not ("kept" in fates and erased_in_evaluation(case.trace, update)):
         return False
     if case.boundary.kind in ("declared", "straddling", "unclear"):
         return True
-    whole = case.boundary.offered(update) == case.steps
+    whole = case.boundary.offered(update) == case.steps or case.boundary.pass_long
     return case.boundary.kind == "wrong count" and (whole or case.boundary.is_tail(update))
 
 

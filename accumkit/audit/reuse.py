@@ -13,7 +13,7 @@ def data_reused(case: Case) -> Finding | None:
     repeated = [u for u in _several(case) if _fetched_once(case, u)]
     if repeated and 2 * len(repeated) >= len(_several(case)):
         return _inside(repeated)
-    if begun_anew(case, 2 * case.steps):
+    if case.steps > 1 and begun_anew(case, 2 * case.steps):
         return _across(case)
     return None
 
@@ -23,10 +23,11 @@ def perhaps_reused(case: Case) -> str | None:
     if data_reused(case):
         return None
     if begun_anew(case, case.steps + 1):
-        size = case.boundary.passes[0].size
+        size, first = case.boundary.passes[0].size, f"first {case.steps}" if case.steps > 1 else "first one"
         return (
-            f"The loader was begun {len(case.boundary.passes)} times and gave its first {case.steps} of {size} "
-            "micro-batches each time. If that was to be one pass, every window has the same data (data-reused)."
+            f"The loader was begun {len(case.boundary.passes)} times and gave the {first} of its {size} micro-batches "
+            "each time. If it does not shuffle, and that was to be one pass, every window has the same data "
+            "(data-reused)."
         )
     windows = _several(case)
     if windows and not case.trace.count_of("batch") and all(_all_the_same(u) for u in windows):
@@ -40,7 +41,7 @@ def perhaps_reused(case: Case) -> str | None:
 def begun_anew(case: Case, least: int) -> bool:
     """Whether every pass took one window of N micro-batches out of a loader that holds at least ``least``."""
     passes, ran = case.boundary.passes, case.trace.epoch_sizes
-    if len(passes) < 2 or len(case.boundary.windows) != len(passes) or case.steps == 1:
+    if len(passes) < 2 or len(case.boundary.windows) != len(passes):
         return False
     counts = {tuple(m.count for m in p.micro_batches) for p in passes}
     return len(counts) == 1 and all(

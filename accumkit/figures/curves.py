@@ -152,8 +152,8 @@ def _by_size(axes: Axes, frame: Frame, sizes: Sequence[int], errors: Mapping[str
             axes.add_line(Line2D([frame.at(sizes, size)] * 2, ys, color=palette.INK, linewidth=0.8, gid="range"))
         xs, ys = [frame.at(sizes, b) for b in by_size], [frame.up(fmean(found)) for found in by_size.values()]
         axes.add_line(Line2D(xs, ys, color=colour, linestyle=dashes, linewidth=1.8, marker=marker, ms=5, gid=norm))
-        if by_size and norm == "batch":  # the end that counts
-            last = f"{fmean(by_size[min(by_size)]):.1f}"
+        if norm == "batch" and sizes[-1] in by_size:  # the end that counts
+            last = f"{fmean(by_size[sizes[-1]]):.1f}"
             write(axes, xs[-1] - 9, ys[-1] - 3, last, palette.SMALL, palette.INK, "right", gid="number")
         y = frame.bottom + frame.high + 6
         key = Line2D([x, x + 18], [y + 3, y + 3], color=colour, linestyle=dashes, linewidth=1.8, marker=marker, ms=4)

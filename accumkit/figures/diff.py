@@ -146,7 +146,16 @@ def _change(gone: list[Line], come: list[Line]) -> str:
     old, new = (", ".join(f"`{line.text.strip()}`" for line in lines) for lines in (gone, come))
     if not come:
         return f"{old} {'is' if len(gone) == 1 else 'are'} gone"
+    if [line.text.strip() for line in gone] == [line.text.strip() for line in come]:
+        return f"{new} {'is' if len(come) == 1 else 'are'} moved {_moved(gone[0].text, come[0].text)}"
     where = f"line {come[0].number}" if len(come) == 1 else f"lines {come[0].number} to {come[-1].number}"
     if not gone:
         return f"{where} {'is' if len(come) == 1 else 'are'} new: {new}"
     return f"{where} {'is' if len(come) == 1 else 'are'} now {new} instead of {old}"
+
+
+def _moved(old: str, new: str) -> str:
+    """Return how far a line was moved: what it belongs to has changed, not what it says."""
+    levels = (len(old) - len(old.lstrip()) - len(new) + len(new.lstrip())) // 4
+    many = {1: "one level", 2: "two levels"}.get(abs(levels), f"{abs(levels)} levels")
+    return f"{many} {'out' if levels > 0 else 'in'}"

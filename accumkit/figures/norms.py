@@ -18,7 +18,7 @@ from accumkit.figures.picture import card
 from accumkit.studies.norms import Row
 
 WIDTH = 648.0  # points
-DIALS, COSINES = 148.0, 214.0  # heights, points
+DIALS, COSINES = 136.0, 214.0  # heights, points
 REACH = 64.0  # length of a dial's arrows, at most
 LEFT, RIGHT, TOP, BOTTOM = 50.0, 150.0, 14.0, 38.0  # around the cosines
 MARKERS = "sD^v"
@@ -61,7 +61,12 @@ class NormsPicture:
         draw_cosines(self._axes[1], rows, size)
         svgs = [palette.to_svg(figure) for figure in self._figures]
         return (
-            card(svgs[0], describe_dials(rows, size), f"Where the gradient points, micro-batches of {size}"),
+            card(
+                svgs[0],
+                describe_dials(rows, size),
+                f"Where the gradient points, micro-batches of {size}",
+                caption=False,
+            ),  # a panel says it above
             card(svgs[1], describe_cosines(rows), "How well it keeps its direction"),
         )
 
@@ -174,7 +179,7 @@ def _names(axes: Axes, ends: list[tuple[float, str, str]], x: float, room: float
     floor = None
     for y, text, colour in sorted(ends, reverse=True):
         lines, line = [], ""
-        for word in text.split(" "):
+        for word in text.replace(", ", ",\n").split("\n"):  # a name is not torn apart
             if line and palette.text_width(f"{line} {word}", palette.SMALL) > room:
                 lines.append(line)
                 line = word

@@ -151,7 +151,7 @@ def low_sums(strict: bool | None = None) -> Panel:
 
     def answer(n: int, dtype: str) -> Answer:
         if dtype not in known:
-            known[dtype] = sums(dtype)
+            known[dtype] = sums(dtype, rounded=True)
         seen.add(n)
         prediction.refresh()
         return Answer(describe_sums(known[dtype], n), (picture.html((known[dtype], n)),))

@@ -29,6 +29,7 @@ HIDES = {
     "off-by-one": ("tail-divisor",),
     "missing-division": ("skipped-micro-batch",),  # no divisor is left to count it
     "validation-erases": ("tail-leaked", "stale-gradients"),  # it clears what they leave
+    "skipped-update": ("stale-gradients",),  # what is not finite stays, so every later step is skipped as well
     "tail-dropped": ("tail-divisor",),
     "tail-leaked": ("tail-divisor",),
     "scheduler-every-micro-batch": ("horizon-in-micro-batches",),  # together they are right

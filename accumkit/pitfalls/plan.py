@@ -144,4 +144,11 @@ def needs_nesting(plan: Plan) -> str | None:
         return "With N = 1 neither the loop nor the tool inside it accumulates anything."
     if len(plan.windows) == 1 and isclose(sum(plan.sizes), plan.steps * plan.sizes[-1]):
         return "A pass is one full window of equal micro-batches: here both divisions come out as one."
+    if len(plan.windows) == 1 and sum(plan.sizes) == plan.steps:
+        return "A pass has N examples: divided by N it is right, and what the tool then does looks like clipping."
+    if len(plan.windows) == 1 and len(set(plan.sizes)) == 1:
+        return (
+            "A pass is one short window of equal micro-batches: to divide it twice and to take it for a full one "
+            "(tail-divisor) is the same."
+        )
     return None

@@ -7,7 +7,7 @@ from html import escape
 from statistics import fmean, pstdev
 from textwrap import wrap
 
-CELL = "text-align:left;padding:2px 14px 2px 0"
+CELL = "text-align:left;padding:2px 14px 2px 0;white-space:nowrap"
 
 
 def plain(head: Sequence[str], rows: Sequence[Sequence[str]], note: str = "") -> str:

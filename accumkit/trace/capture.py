@@ -96,9 +96,8 @@ class Capture:
     def finish(self, piece: Piece, output: Any) -> None:
         """Note, after its forward, its graph and whether it drew random numbers."""
         piece.tag = tag(output)
-        if self.objective is not None:
-            now = rng_states(self.device)
-            piece.drew = any(not torch.equal(a, b) for a, b in zip(piece.rng, now, strict=True))
+        now = rng_states(self.device)
+        piece.drew = any(not torch.equal(a, b) for a, b in zip(piece.rng, now, strict=True))
 
     def close(self, pieces: list[Piece]) -> None:
         """Forget a window's batches; go on with copies of inputs only where their memory is written again."""

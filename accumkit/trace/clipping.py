@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from math import isfinite
 
 from accumkit.trace.record import Update
@@ -53,9 +52,8 @@ def _common_weight(update: Update) -> float | None:
 def _unclipped(update: Update, factor: float) -> Update:
     ratio = update.gradient_ratio / factor
     length = ratio / update.cosine  # |G| / |R|
-    return replace(
-        update,
-        micro_batches=tuple(replace(m, share=m.share / factor) for m in update.micro_batches),
+    return update._replace(
+        micro_batches=tuple(m._replace(share=m.share / factor) for m in update.micro_batches),
         gradient_ratio=ratio,
         relative_error=max(0.0, length**2 - 2 * ratio + 1) ** 0.5,
         grad_norm=update.grad_norm / factor,

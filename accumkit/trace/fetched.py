@@ -73,8 +73,11 @@ class Fetches:
 
     def close_window(self) -> None:
         """Forget the batches that an update has used, and those passed over before them."""
-        last = max((i for i, entry in enumerate(self.queue) if entry.used), default=-1)
-        self.queue = [e for e in self.queue[last + 1 :] if not e.used]
+        last = -1
+        for i, entry in enumerate(self.queue):
+            if entry.used:
+                last = i
+        del self.queue[: last + 1]
 
     def restarted(self, given: list[Tensor]) -> bool:
         """Say whether forward was given a tensor object that this pass has met: a list gone through again."""

@@ -198,3 +198,12 @@ class Gradients:
             elif grad is None or grad._version != version or ref() is not grad:
                 return True
         return False
+
+    def renewed(self) -> bool:
+        """Say what ``touched`` says, and remember."""
+        before = self._seen
+        self.remember()
+        for (_, ref, version), (p, now, version_now) in zip(before, self._seen, strict=True):
+            if version != version_now or (ref is None) != (now is None) or (ref is not None and ref() is not p.grad):
+                return True
+        return False

@@ -144,7 +144,7 @@ class Measured:
         return {name: value for name, value in zip(SHARED, SHARED_OF(self), strict=True) if value is not None}
 
 
-SHARED = tuple(f.name for f in fields(Measured) if f.name in {g.name for g in fields(Update)})
+SHARED = tuple(f.name for f in fields(Measured) if f.name in Update._fields)
 SHARED_OF = attrgetter(*SHARED)
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
@@ -65,7 +63,8 @@ class Meter:
             hint = f" ({SHOW_BATCHES})" if any(piece.number < 0 for piece in pieces) else ""
             return unmeasured(window, count, f"running the window again raised {type(error).__name__}: {error}{hint}")
         self.number += 1
-        self.masks[window.held[0].index] = masks_of(window)
+        if any(piece.drew for piece in pieces):
+            self.masks[window.held[0].index] = masks_of(window)
         if found.coupled and not self.coupled:
             self.coupled.append("examples")
         return found
@@ -77,7 +76,7 @@ class Meter:
         for update in trace.updates:
             drew, repeated = self.masks.get(update.micro_batches[0].index, (0, 0)) if update.micro_batches else (0, 0)
             if drew:
-                trace.updates[update.index] = replace(update, drew=drew, masks_repeated=repeated)
+                trace.updates[update.index] = update._replace(drew=drew, masks_repeated=repeated)
 
     def _widened(self) -> Twin:
         self.wide = self.wide or Twin(self.model, self.objective, torch.float64)

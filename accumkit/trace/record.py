@@ -34,8 +34,7 @@ class RunningStatistics(NamedTuple):
     moves: int  # how often they moved; once an optimizer update is what the big batch does
 
 
-@dataclass(frozen=True, slots=True)
-class MicroBatch:
+class MicroBatch(NamedTuple):
     """One micro-batch, and the part it had in an update."""
 
     index: int  # from 0, over the whole trace
@@ -59,8 +58,7 @@ class MicroBatch:
         return self.share / self.fair_share if self.fair_share else nan
 
 
-@dataclass(frozen=True, slots=True)
-class Update:
+class Update(NamedTuple):
     """One optimizer step, the window behind it, and how its gradient compares with the window's reference."""
 
     index: int  # from 0
@@ -123,7 +121,7 @@ class Trace:
     fetched_sizes: list[int] = field(default_factory=list)  # batches fetched in each pass, trained on or not
     loader_sizes: list[int] = field(default_factory=list)  # batches that its loader had, -1 where it did not say
     scalers: list[str | None] = field(default_factory=list)  # each GradScaler's line; None: made before the watch
-    graphs_kept: int = 0  # micro-batches whose graph was alive at the next update's step: something holds on to it
+    graphs_kept: int = 0  # micro-batches whose graph was alive at the next update's step; with an objective
     graphs_retained: int = 0  # backward calls with retain_graph=True whose graph was not used again
     coupled: list[str] = field(default_factory=list)  # layers that mix the examples of a micro-batch, by name
     running: list[RunningStatistics] = field(default_factory=list)  # of layers whose running statistics moved

@@ -36,7 +36,7 @@ class Recorder(Touches):
     """Listens to the hooks for one model and fills a trace."""
 
     def __init__(self, model: nn.Module, objective: Objective | None, trace: Trace) -> None:
-        self.model, self.trace = model, trace
+        self.model, self.trace, self.events = model, trace, trace.events
         self.measured = objective is not None
         self.capture = Capture(model, objective, trace)
         self.gradients = Gradients(model, rows=self.measured)
@@ -85,7 +85,7 @@ class Recorder(Touches):
             self.window.versions = self.gradients.versions()
 
     def forward_ends(self, output: Any) -> None:
-        if self.pieces and torch.is_grad_enabled():
+        if self.measured and self.pieces and torch.is_grad_enabled():
             self.capture.finish(self.pieces[-1], output)
 
     # backward
@@ -126,7 +126,7 @@ class Recorder(Touches):
         return self.gradients.zero(row) and not self.gradients.zero(self.window.accumulated)
 
     def backward_ends(self, location: str | None) -> None:
-        touched = self.gradients.touched()
+        touched = self.gradients.renewed()
         scale = self.scaling.taken(own=touched)
         if not touched:
             return  # a backward that did not reach this model
@@ -145,7 +145,6 @@ class Recorder(Touches):
             last.factor = 1.0
         window.accumulated = after
         window.renew()
-        self.gradients.remember()
         self._event("backward", location)
 
     def _take_pieces(self) -> list[Piece]:
@@ -253,7 +252,6 @@ class Recorder(Touches):
         self.pieces.clear()
         self.capture.close(pieces)
         self.window = Open()
-        self.gradients.remember()
 
     def _again(self) -> None:
         """Start a window over: its closure is evaluated again within one step."""
@@ -281,4 +279,4 @@ class Recorder(Touches):
 
     def _event(self, kind: str, location: str | None, value: float | None = None) -> None:
         index = self.begun if kind == "batch" or kind == "forward" else self.begun - 1
-        self.trace.events.append(Event(kind, index, location, value))
+        self.events.append(Event(kind, index, location, value))

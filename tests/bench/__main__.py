@@ -7,9 +7,13 @@ import time
 
 import torch
 
-from . import loops, memory
+from . import loops, memory, watching
 
-BENCHES = [loops.bench, memory.bench]  # each takes ``quick`` and returns a text; a new one is a line here
+BENCHES = [
+    loops.bench,
+    watching.bench,
+    memory.bench,
+]  # each takes ``quick`` and returns a text; a new one is a line here
 
 
 def main() -> None:

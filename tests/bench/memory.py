@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 
 import accumkit as ak
 
@@ -75,11 +76,24 @@ def through_train_epoch(micro_batches: int, buffered: bool = True) -> Any:
     )
 
 
+def through_watch(micro_batches: int, objective: ak.Objective | None) -> Any:
+    model, optimizer = mlp()
+    with ak.watch(model, objective, accumulation_steps=N) as trace:
+        for i, (x, y) in enumerate(trace.batches(endless(micro_batches)), 1):
+            (F.cross_entropy(model(x), y) / N).backward()
+            if i % N == 0:
+                optimizer.step()
+                optimizer.zero_grad()
+    return trace
+
+
 # Each: name -> a function that lets so many micro-batches through and returns what a user would keep.
 RUNS: dict[str, Callable[[int], Any]] = {
     "windows": through_windows,
     "train_epoch": through_train_epoch,
     "train_epoch, buffered=False": lambda micro_batches: through_train_epoch(micro_batches, buffered=False),
+    "watch, events only": lambda micro_batches: through_watch(micro_batches, None),
+    "watch, every window measured": lambda micro_batches: through_watch(micro_batches, ak.classification()),
 }
 
 

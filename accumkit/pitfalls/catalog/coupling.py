@@ -24,7 +24,7 @@ COUPLING = (
     ),
     Pitfall(
         slug="batchnorm-momentum",
-        title="BatchNorm's running statistics move N times an update",
+        title="running statistics move at every micro-batch",
         family="coupling",
         patches={"normalised": (("nn.GroupNorm(2, 8),", "nn.BatchNorm2d(8),"),)},
         symptom="The running mean and variance jump about, and evaluations with them.",
@@ -40,7 +40,7 @@ COUPLING = (
     ),
     Pitfall(
         slug="coupled-examples",
-        title="a loss that compares examples sees one micro-batch at a time",
+        title="examples act on each other within a micro-batch",
         family="coupling",
         patches={
             "contrastive": (
@@ -67,7 +67,7 @@ COUPLING = (
     ),
     Pitfall(
         slug="dropout-masks",
-        title="every micro-batch draws the same dropout masks",
+        title="micro-batches share their dropout masks",
         family="coupling",
         patches={
             "dropped-out": (

@@ -59,7 +59,10 @@ class Sums:
         return table.html(*self._table())
 
 
-def sums(dtype: str = "bfloat16", at: Sequence[int] = AT, hidden: int = 64, seed: int = 0, device: str = "cpu") -> Sums:
+def sums(
+    dtype: str = "bfloat16", at: Sequence[int] = AT, hidden: int = 64, seed: int = 0, device: str = "cpu",
+    rounded: bool = False,
+) -> Sums:  # fmt: skip
     """Add up the gradients of a model kept in low precision, in ``.grad`` and in float32 beside it.
 
     One pass serves every N: what stands in ``.grad`` after N micro-batches is the window of N, a constant apart.
@@ -72,6 +75,9 @@ def sums(dtype: str = "bfloat16", at: Sequence[int] = AT, hidden: int = 64, seed
     hidden, seed : int
         The size of the perceptron, and its first parameters and data.
     device : str
+    rounded : bool
+        True takes each gradient as computed in float64 and rounded to ``dtype``, the best that a machine could do:
+        the figures are then the same on all of them. False computes it in ``dtype``, as training does.
 
     Returns
     -------
@@ -95,15 +101,15 @@ def sums(dtype: str = "bfloat16", at: Sequence[int] = AT, hidden: int = 64, seed
     for i in range(max(at)):
         chosen = (torch.arange(MICRO_BATCH, device=device) + MICRO_BATCH * i) % len(labels)
         x, y = images[chosen].to(low), labels[chosen]
-        given = _row(torch.autograd.grad(F.cross_entropy(model(x).float(), y), list(model.parameters())))
-        true = true + _row(torch.autograd.grad(F.cross_entropy(twin(x.double()), y), list(twin.parameters())))
+        best = _gradient(twin, x.double(), y)
+        given = best.to(low) if rounded else _gradient(model, x, y)
         in_grad = in_grad + given  # what autograd does to .grad, in its precision
         side = side + given.float()
         exact = exact + given.double()
+        true = true + best
         if i + 1 in at:
-            once = exact.to(low)
-            errors = [_apart(s, exact) for s in (in_grad, side, once)] + [_apart(s, true) for s in (in_grad, side)]
-            rows.append(Sum(i + 1, *errors))
+            errors = [_apart(s, exact) for s in (in_grad, side, exact.to(low))]
+            rows.append(Sum(i + 1, *errors, *(_apart(s, true) for s in (in_grad, side))))
     return Sums(dtype, tuple(rows))
 
 
@@ -155,8 +161,10 @@ def types(dtype: str = "bfloat16", autocast: bool = True, device: str = "cpu") -
     return Types(*(str(d).removeprefix("torch.") for d in (output.dtype, parameter.dtype, parameter.grad.dtype)))
 
 
-def _row(gradients: Sequence[Tensor]) -> Tensor:
-    return torch.cat([g.reshape(-1) for g in gradients])
+def _gradient(model: nn.Module, x: Tensor, y: Tensor) -> Tensor:
+    output = model(x)
+    loss = F.cross_entropy(output if output.dtype == torch.float64 else output.float(), y)
+    return torch.cat([g.reshape(-1) for g in torch.autograd.grad(loss, list(model.parameters()))])
 
 
 def _apart(row: Tensor, reference: Tensor) -> float:
