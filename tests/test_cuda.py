@@ -1,4 +1,4 @@
-"""The main promises of the loops, on a CUDA device: ``pytest -m cuda``; under three minutes, with a table at the end."""
+"""The main promises of the loops, on a CUDA device: ``pytest -m cuda``; under three minutes, one table at the end."""
 
 from __future__ import annotations
 

@@ -316,7 +316,7 @@ def test_a_loop_that_raises_is_told_with_its_settings(monkeypatch):
         ("stale-gradients", {"examples": 12}, "There is one update only"),
         ("validation-erases", {"accumulation_steps": 3}, "After every third micro-batch a window has just ended"),
         ("horizon-in-micro-batches", {"examples": 8}, "one update only, so no schedule is followed"),
-        ("nested-accumulation", {"examples": 16}, "one full window of equal micro-batches"),
+        ("nested-accumulation", {"examples": 16}, "A pass is one window, so the tool inside is called once"),
         ("data-reused", {"examples": 12}, "A pass is one window"),
         ("double-division", {"accumulation_steps": 1}, "a division by N changes nothing"),
     ],

@@ -21,8 +21,9 @@ from accumkit.pitfalls.simulation import Simulation
 simulate, CATALOG = ak.pitfalls.simulate, ak.pitfalls.CATALOG
 PAIRS = [pair for pair in itertools.combinations(CATALOG, 2) if ak.pitfalls.compatible(*pair)]
 # The loops of these differ from the right one in more than what accumulation makes of it: another norm, another
-# precision, other random numbers. Where the fault cannot show, their parameters are not the right loop's all the same.
-OTHERWISE = ("batchnorm-statistics", "batchnorm-momentum", "dropout-masks", "low-precision-sum")
+# precision, other random numbers, a second division. Where the fault cannot show, their parameters are not the right
+# loop's all the same.
+OTHERWISE = ("batchnorm-statistics", "batchnorm-momentum", "dropout-masks", "low-precision-sum", "nested-accumulation")
 # Where these are hidden, the loop may have another fault: without a next pass, what would leak is dropped; means over
 # micro-batches of unequal size stay wrong where their divisor is right; and some faults come out as one.
 INSTEAD = {

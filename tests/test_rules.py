@@ -62,8 +62,6 @@ TABLE = [
     ),
     (faulty.scheduler_every, images, "scheduler-every-micro-batch", "16 scheduler steps for 6 updates: 10 of them"),
 ]
-# Rules with tests of their own, since their faults lie not in the loop alone: tests/test_norm_rules.py.
-ELSEWHERE = {"batchnorm-statistics", "batchnorm-momentum", "coupled-examples", "dropout-masks"}
 NAMES = [re.sub(r"<locals>\.", "", loop.__qualname__) for loop, *_ in TABLE]
 NO_LINE = ("zero_every_by_hand",)  # gradients set to None by hand: no call whose line could be told
 

@@ -79,8 +79,10 @@ class Window:
     @property
     def shares(self) -> list[float]:
         """The shares of those as the divisor made them: what a scale that changed in the window did is taken out."""
-        scale = self.members[-1].scale
-        return [m.share * scale / m.scale if scale and m.scale else m.share for m in self.left]
+        scale, by_hand = self.members[-1].scale, 1.0
+        if self.left_out and self.count == 1 and self.update.max_norm is None and self.update.clip_factor:
+            by_hand = self.update.clip_factor  # of one unit, the sum is the mean: its division looks like clipping
+        return [m.share * by_hand * (scale / m.scale if scale and m.scale else 1.0) for m in self.left]
 
     @property
     def weights(self) -> list[float]:

@@ -71,7 +71,7 @@ def _divided_by_hand(case: Case) -> list[Window]:
 def tail_divisor(case: Case) -> Finding | None:
     """Full windows are right; the short last one is divided as though it were full."""
     wrong = [w for w in case.following("mean/N", "sum/F") if w.is_tail and w.size < case.steps]
-    if not wrong or nested(case):
+    if not wrong or nested(case) or _divided_by_hand(case):
         return None
     if case.following("sum/F"):
         unit = case.trace.unit

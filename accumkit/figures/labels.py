@@ -119,7 +119,7 @@ def mark(axes: Axes, slot: Slot, place: Place, chosen: int | None) -> None:
     """Put a small triangle under the bar of the micro-batch that a reader has chosen."""
     for bar, spot in zip(slot.panel.bars, slot.spots, strict=True):
         if chosen is not None and chosen in bar.indices:
-            y = place.low - 3 * place.point
+            y = place.low - 18 * place.point
             axes.add_artist(Line2D([spot], [y], marker="^", markersize=6, color=palette.INK, zorder=4, gid="chosen"))
 
 

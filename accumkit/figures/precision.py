@@ -16,7 +16,7 @@ from accumkit.figures.precision_words import describe_order, describe_sums
 from accumkit.studies.precision import Moment, Order, Passed, Sums
 from accumkit.studies.precision.problem import times
 
-LEFT, RIGHT, TOP, BOTTOM, BETWEEN = 60, 62, 34, 64, 12  # points
+LEFT, RIGHT, TOP, BOTTOM, BETWEEN = 60, 62, 26, 64, 12  # points
 NARROW, WIDE = 15.0, 52.0  # points: a backward, another call
 UNSCALED = 1e-3  # relative
 MARKS = {"true": ("o", palette.BLUE), "scaled": ("D", palette.VERMILLION)}
@@ -175,7 +175,7 @@ def _legend(axes) -> None:
         axes.add_artist(spot)
         write(axes, x + 14, y, words, palette.SMALL, palette.MUTED, align="left", gid="legend")
         x += 26 + palette.text_width(words, palette.SMALL)
-    words = "triangle: what the optimizer gets   dashed: the true gradient   small numbers: backward calls"
+    words = "triangle: what the optimizer gets; dashed: the true gradient; small numbers: backward"
     write(axes, x, y, words, palette.SMALL, palette.MUTED, align="left", gid="legend")
 
 

@@ -78,7 +78,7 @@ class Background:
 
     async def _go_on(self) -> None:
         while self._work is not None:
-            self._slice(5.0)
+            self._slice(SLICE)
             await asyncio.sleep(REST)
 
     def _slice(self, seconds: float) -> None:

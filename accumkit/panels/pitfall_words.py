@@ -8,8 +8,8 @@ from accumkit.figures.diff import diff_html
 from accumkit.figures.numbers import counted
 from accumkit.figures.words import describe_weights
 from accumkit.panels.base import TEXT
+from accumkit.pitfalls.bases import BASES
 from accumkit.pitfalls.pitfall import Pitfall
-from accumkit.pitfalls.settings import Settings
 from accumkit.pitfalls.simulation import Simulation
 
 
@@ -35,7 +35,7 @@ def sentence_of(simulation: Simulation, wrong: bool, revealed: bool) -> str:
     >>> sentence_of(pitfalls.simulate("tail-dropped"), wrong=True, revealed=True)[-60:]
     'The audit: not equivalent; it names tail-dropped at line 16.'
     """
-    settings = sizes_of(simulation.settings)
+    settings = sizes_of(simulation)
     if wrong:
         verdict = simulation.verdict
         lines = {finding.pitfall: line_of(finding.location) for finding in verdict.findings}
@@ -48,18 +48,20 @@ def sentence_of(simulation: Simulation, wrong: bool, revealed: bool) -> str:
     return f"So far the right loop, {settings}. {right} Predict what the marked lines change; then they are run."
 
 
-def sizes_of(settings: Settings) -> str:
+def sizes_of(simulation: Simulation) -> str:
     """Return the settings that the panel moves, in words.
 
     Examples
     --------
+    >>> from accumkit import pitfalls
     >>> from accumkit.panels.pitfall_words import sizes_of
-    >>> from accumkit.pitfalls.settings import Settings
-    >>> sizes_of(Settings())
-    'N = 4, 19 examples in micro-batches of 4'
+    >>> sizes_of(pitfalls.simulate("token-weighting"))
+    'N = 4, 19 lines in micro-batches of 4'
     """
+    settings = simulation.settings
     about = "about " if settings.unequal else ""
-    text = f"N = {settings.accumulation_steps}, {counted(settings.examples, 'examples')} in micro-batches of "
+    what = "lines" if BASES[simulation.base].task == "tokens" else "examples"
+    text = f"N = {settings.accumulation_steps}, {counted(settings.examples, what)} in micro-batches of "
     text += f"{about}{settings.micro_batch_size}"
     return text + (f", {settings.epochs} epochs" if settings.epochs > 1 else "")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from html import escape
 
@@ -15,25 +15,17 @@ from accumkit.figures.diff import describe_diff
 from accumkit.figures.picture import timeline_picture, weights_picture
 from accumkit.panels import effects
 from accumkit.panels import pitfall_words as words
-from accumkit.panels.base import Answer, Panel, choice, slider
+from accumkit.panels.base import Answer, Panel, choice
 from accumkit.panels.examples import examples_html
+from accumkit.panels.pitfall_knobs import SIZES, check, controls, fit
 from accumkit.panels.prediction import Prediction
-from accumkit.pitfalls.bases import BASES
 from accumkit.pitfalls.catalog import CATALOG
 from accumkit.pitfalls.composing import named
-from accumkit.pitfalls.pitfall import Pitfall
 from accumkit.pitfalls.simulation import Simulation
 from accumkit.pitfalls.simulator import simulate, warm_up
+from accumkit.trace.record import Trace
 
-SIZES = {  # name of the setting: description, low, high, tip
-    "accumulation_steps": ("Accumulation steps N", 1, 12, "Micro-batches in one update"),
-    "micro_batch_size": ("Micro-batch size", 1, 16, "Examples in one forward and backward"),
-    "examples": ("Examples", 1, 64, "Examples in the data set"),
-    "epochs": ("Epochs", 1, 3, "Passes over the data"),
-}
-START = {"accumulation_steps": 4, "micro_batch_size": 4, "examples": 19}
-SEVERAL_EPOCHS = ("boundary", "schedule", "data")  # families in which a second pass can matter
-UNEVEN = ("scale", "weighting")  # families in which sizes of micro-batches can
+FEW = 4  # so many pitfalls need no family
 GREY = '<div style="opacity:.4">'
 QUESTION = "The marked lines are changed, and nothing else. What becomes of what one example weighs in its update?"
 
@@ -53,45 +45,38 @@ class PitfallPanel(Panel):
     def __init__(self, slugs: tuple[str, ...], settings: dict[str, int | bool], strict: bool | None = None) -> None:
         self._families: dict[str, list[str]] = {}
         for slug in slugs:
-            self._families.setdefault(CATALOG[slug].family, []).append(slug)
-        self._given = settings
+            family = CATALOG[slug].family if len(slugs) > FEW else ""  # a few are one list
+            self._families.setdefault(family, []).append(slug)
         self.simulation: Simulation | None = None
         self._simulate = lru_cache(maxsize=16)(simulate)  # choosing a bar or mending runs nothing again
         self._weights, self._timeline = weights_picture(height=196), timeline_picture()
+        self._lined: tuple[Trace | None, str] = (None, "")  # the timeline drawn last, and of what
         self.prediction = Prediction(QUESTION, effects.CHOICES, self._reply)
         if self.prediction.choices.has_trait("orientation"):  # since ipywidgets 8.1.2
             self.prediction.choices.orientation = "horizontal"
-        self.code, self.why, self.looked = widgets.HTML(), widgets.HTML(), widgets.HTML()
-        first = CATALOG[slugs[0]]
-        self.family = choice("Family", list(self._families), first.family, "Kinds of faults")
-        fault = choice("Fault", self._families[first.family], first.slug, "Which lines of the right loop are changed")
-        start = START | {"epochs": first.epochs} | settings
-        controls = {
-            "fault": fault,
-            **{name: slider(text, start[name], low, high, tip) for name, (text, low, high, tip) in SIZES.items()},
-            "unequal": _switch("Micro-batches of unequal size", bool(settings.get("unequal", first.unequal))),
-            "mended": _switch("Mend it: run the right loop instead", False),
-            "look": slider("Look into micro-batch", 1, 1, 999, "Shows its examples; a triangle marks its bar"),
-        }
-        self.controls = controls
-        self._fit(first)
+        self.code, self.why, self.looked, self.timeline = (widgets.HTML() for _ in range(4))
+        first, families = CATALOG[slugs[0]], list(self._families)
+        self.family = choice("Family", families, families[0], "Kinds of faults")
+        self.controls = controls(first, self._families[families[0]], settings)
+        fit(self.controls, first)
         self.family.observe(self._family_chosen, names="value")
-        fault.observe(self._fault_chosen, names="value")  # before the panel's own: it sets what the panel then runs
+        # Before the panel's own observer: it sets what the panel then runs.
+        self.controls["fault"].observe(self._fault_chosen, names="value")
         warm_up()
-        super().__init__("pitfalls-" + slugs[0], controls, self._work, strict=strict)
+        super().__init__("pitfalls-" + slugs[0], self.controls, self._work, strict=strict)
         self.prediction.choices.observe(self._moved, names="value")
-        self.children = self._arranged()
+        self.children = self._arranged(
+            [self.family] * (len(families) > 1) + [self.controls["fault"]] * (len(slugs) > 1)
+        )
 
-    def _arranged(self) -> list[widgets.Widget]:
+    def _arranged(self, chosen: list[widgets.Widget]) -> list[widgets.Widget]:
         row = widgets.Layout(flex_flow="row wrap", align_items="center", grid_gap="0 18px")
         knobs = self.controls
-        chosen = [self.family] * (len(self._families) > 1)
-        chosen += [knobs["fault"]] * any(len(slugs) > 1 for slugs in self._families.values())
-        sizes = [*(knobs[name] for name in SIZES), knobs["unequal"]]
         return [
-            widgets.Box(chosen, layout=row), self.code, widgets.Box(sizes, layout=row), self.prediction,
+            widgets.Box(chosen, layout=row), self.code,
+            widgets.Box([knobs[name] for name in (*SIZES, "unequal")], layout=row), self.prediction,
             knobs["mended"], self.sentence, self.status, self.why, self.pictures, knobs["look"], self.looked,
-            self._style,
+            self.timeline, self._style,
         ]  # fmt: skip
 
     def still(self) -> dict[str, str]:
@@ -125,7 +110,9 @@ class PitfallPanel(Panel):
         self._weights.name, self._timeline.name = f"What each example weighs in {loop}", f"What {loop} did"
         pictures = [self._weights.html(trace, chosen=chosen)]
         if revealed:
-            pictures.append(self._timeline.html(trace))
+            if trace is not self._lined[0]:  # a bar that is chosen moves no event
+                self._lined = trace, self._timeline.html(trace)
+            pictures.append(self._lined[1])
         looked = examples_html(simulation, trace, chosen) if chosen is not None else ""
         return PitfallAnswer(
             words.sentence_of(simulation, wrong, revealed),
@@ -147,14 +134,15 @@ class PitfallPanel(Panel):
         return effects.reply(guess, self.simulation) if self.simulation else ""
 
     def _show(self, answer: Answer, settings: dict[str, object]) -> None:
-        super()._show(answer, settings)
-        self.code.value, self.looked.value = answer.code, answer.looked
-        self.why.value = answer.why
+        super()._show(replace(answer, pictures=answer.pictures[:1]), settings)
+        self.answered = answer
+        self.code.value, self.why.value, self.looked.value = answer.code, answer.why, answer.looked
+        self.timeline.value = "".join(answer.pictures[1:])
 
     def _failed(self, error: Exception) -> None:
         super()._failed(error)
         self.prediction.said = ""  # its reply is about another setting: it is greyed, and said anew when there is one
-        for part in (self.code, self.why, self.looked, self.prediction.reply):
+        for part in (self.code, self.why, self.looked, self.timeline, self.prediction.reply):
             if part.value and not part.value.startswith(GREY):
                 part.value = f"{GREY}{part.value}</div>"
 
@@ -180,14 +168,7 @@ class PitfallPanel(Panel):
             self.controls["unequal"].value = pitfall.unequal
             self.controls["mended"].value = False
             self.prediction.reset()
-            self._fit(pitfall)
-
-    def _fit(self, pitfall: Pitfall) -> None:
-        """Show the controls that can matter for a fault, under names that fit its data."""
-        lines = BASES[pitfall.base].task == "tokens"
-        self.controls["examples"].description = "Lines of text" if lines else "Examples"
-        _shown(self.controls["epochs"], pitfall.family in SEVERAL_EPOCHS or pitfall.epochs > 1)
-        _shown(self.controls["unequal"], pitfall.family in UNEVEN)
+            fit(self.controls, pitfall)
 
 
 def pitfalls(
@@ -231,26 +212,5 @@ def pitfalls(
                 f"lesson={lesson!r} teaches no pitfall; give the beginning of one: {', '.join(lessons)}"
             )
     for name, value in settings.items():
-        _check(name, value)
+        check(name, value)
     return PitfallPanel(tuple(p.slug for p in named(slugs or tuple(CATALOG))), settings, strict)
-
-
-def _check(name: str, value: int | bool) -> None:
-    if name == "unequal" and isinstance(value, bool):
-        return
-    if name not in SIZES:
-        raise AccumkitError(f"{name}={value!r}: the panel has no such control; it has {', '.join(SIZES)} and unequal")
-    _, low, high, _ = SIZES[name]
-    if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
-        raise AccumkitError(f"{name}={value!r}: the panel's slider goes from {low} to {high}")
-
-
-def _switch(description: str, value: bool) -> widgets.Checkbox:
-    return widgets.Checkbox(
-        value, description=description, indent=False, tooltip=description,
-        style={"description_width": "initial"}, layout=widgets.Layout(width="max-content"),
-    )  # fmt: skip
-
-
-def _shown(widget: widgets.Widget, shown: bool) -> None:
-    widget.layout.display = None if shown else "none"

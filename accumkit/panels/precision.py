@@ -7,9 +7,8 @@ from math import inf
 import ipywidgets as widgets
 import torch
 
-from accumkit.figures.numbers import listed, number
+from accumkit.figures.numbers import below, counted, listed, number
 from accumkit.figures.precision import order_picture, sums_picture
-from accumkit.figures.precision_words import describe_order, describe_sums
 from accumkit.panels.base import Answer, Panel, choice, slider
 from accumkit.panels.prediction import Prediction
 from accumkit.studies.precision import AT, CALLS, PRECISIONS, Order, Sums, run_order, sums
@@ -45,8 +44,8 @@ def call_order(strict: bool | None = None) -> Panel:
     >>> panel.controls["first"].value = "clip"
     >>> [panel.controls[place].value for place in ("first", "second", "third", "fourth")]
     ['clip', 'unscale', 'step', 'update']
-    >>> "update has 1/65,536 times the right length" in panel.answered.sentence
-    True
+    >>> panel.answered.sentence
+    'clip, unscale, step, update at scale 65,536, N = 4: accepted in silence, and wrong.'
     """
     picture = order_picture()
     results: dict[tuple, Order] = {}
@@ -65,7 +64,7 @@ def call_order(strict: bool | None = None) -> Panel:
         if calls.index("clip") < calls.index("unscale") < calls.index("step") < calls.index("update") and scale > 100:
             scaled_clips.append(result)
         prediction.refresh()
-        said = f"{', '.join(calls)} at scale {scale:,.0f}, N = {steps}: {_verdict(result)}. {describe_order(result)}"
+        said = f"{', '.join(calls)} at scale {scale:,.0f}, N = {steps}: {_verdict(result)}."
         return Answer(said, (picture.html(result),))
 
     def panel_answer() -> Answer:
@@ -142,8 +141,8 @@ def low_sums(strict: bool | None = None) -> Panel:
     Examples
     --------
     >>> from accumkit import panels
-    >>> panels.low_sums().answered.sentence[:43]
-    'After 64 micro-batches the sum in bfloat16 '
+    >>> panels.low_sums().answered.sentence
+    '64 gradients added up in bfloat16: off by 0.008; in float32: below 1e-6.'
     """
     picture = sums_picture()
     known: dict[str, Sums] = {}
@@ -154,7 +153,12 @@ def low_sums(strict: bool | None = None) -> Panel:
             known[dtype] = sums(dtype, rounded=True)
         seen.add(n)
         prediction.refresh()
-        return Answer(describe_sums(known[dtype], n), (picture.html((known[dtype], n)),))
+        row = known[dtype].at(n)
+        said = (
+            f"{counted(n, 'gradients')} added up in {dtype}: off by {number(row.in_grad, 1)}; in float32: "
+            f"{below(row.in_float32, 1e-6)}."
+        )
+        return Answer(said, (picture.html((known[dtype], n)),))
 
     def reply(guess: str) -> str:
         if len(seen) < 3:

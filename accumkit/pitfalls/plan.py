@@ -139,16 +139,12 @@ def needs_schedule(plan: Plan) -> str | None:
 
 
 def needs_nesting(plan: Plan) -> str | None:
-    """Shows where two loops that accumulate do not come out as one by chance."""
+    """Shows where a pass has several windows, which the tool inside takes for micro-batches."""
     if plan.steps == 1:
         return "With N = 1 neither the loop nor the tool inside it accumulates anything."
-    if len(plan.windows) == 1 and isclose(sum(plan.sizes), plan.steps * plan.sizes[-1]):
-        return "A pass is one full window of equal micro-batches: here both divisions come out as one."
-    if len(plan.windows) == 1 and sum(plan.sizes) == plan.steps:
-        return "A pass has N examples: divided by N it is right, and what the tool then does looks like clipping."
-    if len(plan.windows) == 1 and len(set(plan.sizes)) == 1:
+    if len(plan.windows) == 1:
         return (
-            "A pass is one short window of equal micro-batches: to divide it twice and to take it for a full one "
-            "(tail-divisor) is the same."
+            "A pass is one window, so the tool inside is called once and waits for nothing: all that is left of the "
+            "fault is a second division."
         )
     return None

@@ -98,5 +98,6 @@ SCALE = (
         report="huggingface/accelerate#3533",
         affects="update",
         hidden=needs_nesting,
+        implies=("off-by-one",),  # a pass of N + 1 micro-batches is one window, as with a step that comes one too late
     ),
 )
