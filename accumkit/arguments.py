@@ -12,7 +12,7 @@ import torch
 from torch import nn
 from torch.optim.lr_scheduler import ReduceLROnPlateau
 
-from accumkit.errors import AccumkitError
+from accumkit.errors import AccumkitError, said, several
 
 TAILS = ("step", "drop")
 
@@ -54,7 +54,8 @@ def check_place(device: Any) -> torch.device | None:
         return None if device is None else torch.device(device)
     except (RuntimeError, TypeError) as error:
         raise AccumkitError(
-            f'device={device!r} is no device of torch ({error}); give "cpu", "cuda", a torch.device, or leave it out'
+            f'device={device!r} is no device of torch ({said(error)}); give "cpu", "cuda", a torch.device, or leave it '
+            "out"
         ) from error
 
 
@@ -65,7 +66,7 @@ def check_model(model: Any) -> None:
     if not any(parameter.requires_grad for parameter in model.parameters()):
         frozen = sum(1 for _ in model.parameters())
         raise AccumkitError(
-            f"the model has nothing to train: {frozen} parameters, none requires a gradient; call "
+            f"the model has nothing to train: {several(frozen, 'parameter')}, none requires a gradient; call "
             "requires_grad_(True) on those to train"
         )
     if not model.training:

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from html import escape
 from math import fsum, isfinite, nan
 
+from accumkit.errors import several
+
 ROWS = 20  # updates shown by a repr
 
 
@@ -104,15 +106,16 @@ class EpochLog:
         return head, [list(row) for row in zip(*columns, strict=True)]
 
     def _summary(self) -> list[str]:
-        lines = [f"... {len(self.updates) - ROWS} more updates"] if len(self.updates) > ROWS else []
+        lines = [f"... {several(len(self.updates) - ROWS, 'more update')}"] if len(self.updates) > ROWS else []
         units = "" if self.unit == "examples" else f", {_short(self.count)} {self.unit}"
         skipped = f" ({self.skipped} skipped)" if self.skipped else ""
         lines.append(
-            f"{len(self.updates)} updates{skipped}, {self.micro_batches} micro-batches, {self.examples} examples"
-            f"{units}, mean loss {_short(self.loss)}"
+            f"{several(len(self.updates), 'update')}{skipped}, {several(self.micro_batches, 'micro-batch')}, "
+            f"{several(self.examples, 'example')}{units}, mean loss {_short(self.loss)}"
         )
         if self.dropped_micro_batches:
-            lines.append(f"dropped: {self.dropped_micro_batches} micro-batches, {self.dropped_examples} examples")
+            gone = several(self.dropped_micro_batches, "micro-batch"), several(self.dropped_examples, "example")
+            lines.append(f"dropped: {', '.join(gone)}")
         return lines
 
     def __repr__(self) -> str:

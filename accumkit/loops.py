@@ -9,7 +9,6 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn.utils import clip_grad_norm_
 
 from accumkit.arguments import (
     check_accumulate_dtype,
@@ -24,8 +23,10 @@ from accumkit.arguments import (
     check_tail,
 )
 from accumkit.epoch_log import EpochLog, UpdateLog
-from accumkit.objective import AccumkitError, Objective
-from accumkit.safety import Undo, bad_loss, explain, gradient_not_finite, not_finite, nothing_counts
+from accumkit.errors import AccumkitError, several
+from accumkit.finite import Finite, clip, gradient_not_finite
+from accumkit.objective import Objective
+from accumkit.safety import Undo, bad_loss, explain, not_finite, nothing_counts
 from accumkit.stream import provisional_divisor, stream
 from accumkit.sums import Sums
 from accumkit.window import gather
@@ -93,8 +94,14 @@ def train_epoch(
     Raises
     ------
     AccumkitError
-        For arguments or batches that cannot work. Whatever stops a window (an interrupt too) leaves parameters,
-        buffers, gradients and optimizer as they were before it; updates made earlier are kept.
+        For arguments or batches that cannot work, and for a loss or a gradient that is not finite (with a scaler,
+        such a gradient is a skipped update). Whatever stops a window (an interrupt too) leaves parameters, buffers,
+        gradients and optimizer as they were before it; updates made earlier are kept.
+
+    Notes
+    -----
+    Not put back when a window is stopped: what forward itself writes into parameters (a clamp under ``no_grad``), its
+    plain Python attributes, buffers of modules outside ``model`` (such as a loss's own), and random generators.
 
     Examples
     --------
@@ -121,6 +128,7 @@ def train_epoch(
     scale = scaler.get_scale() if scaler else 1.0
     on_host = place.type == "cpu"  # there .item() waits for nothing; elsewhere losses are read once a window
 
+    finite = Finite(trained)
     undo = Undo(model, dict.fromkeys([*trained, *(p for p in model.parameters() if p.requires_grad)]))
     updates: list[UpdateLog] = []
     dropped = (0, 0)
@@ -160,10 +168,6 @@ def train_epoch(
                 if not window.count:
                     raise nothing_counts(window, where)
                 sums.divide(window.count / divisor) if sums else _divide(trained, window.count / divisor)
-            losses = losses if on_host else torch.stack(losses).tolist()
-            mean = sum(losses) / window.count
-            if not scaler and not isfinite(mean):
-                raise not_finite(losses, window.counts, model, where)
             term = _per_update(objective, model, scaler, where)
             norm = None
             if sums:
@@ -175,9 +179,16 @@ def train_epoch(
                 if scaler:
                     unscaled = True
                     scaler.unscale_(optimizer)
-                norm = clip_grad_norm_(trained, max_norm).item()
-            if norm is not None and not scaler and not isfinite(norm):
-                raise gradient_not_finite(norm, where)
+                norm = clip(trained, max_norm, where)
+            losses, sound = _read(losses, finite.found() if norm is None and not scaler else None, on_host)
+            mean = sum(losses) / window.count
+            if not scaler:  # it skips such an update, which is no error
+                if not isfinite(mean):
+                    raise not_finite(losses, window.counts, model, where)
+                if term is not None and not isfinite(term):
+                    raise AccumkitError(f"{where}: the objective's per_update term is {term}; look at what it computes")
+                if not (sound if norm is None else isfinite(norm)):
+                    raise gradient_not_finite(model, norm, where)
 
             doing, skipped = "step", False
             if scaler:
@@ -207,8 +218,8 @@ def train_epoch(
         undo.restore()
     if not updates:
         warnings.warn(
-            f"no update was made: the data ended after {dropped[0]} micro-batches, a window needs {steps}, and "
-            'tail="drop" leaves the rest out; give tail="step" or fewer accumulation_steps',
+            f"no update was made: the data ended after {several(dropped[0], 'micro-batch')}, a window needs {steps}, "
+            'and tail="drop" leaves the rest out; give tail="step" or fewer accumulation_steps',
             UserWarning,
             stacklevel=2,
         )
@@ -240,7 +251,14 @@ def _per_update(objective: Objective, model: nn.Module, scaler: Any, where: str)
     if not isinstance(term, Tensor) or term.dim() or not term.requires_grad:
         raise bad_loss(term, f"{where}, per_update")
     (scaler.scale(term) if scaler else term).backward()
-    value = term.item()
-    if not scaler and not isfinite(value):
-        raise AccumkitError(f"{where}: the objective's per_update term is {value}; look at what it computes")
-    return value
+    return term.item()
+
+
+def _read(losses: list, flag: Tensor | None, on_host: bool) -> tuple[list[float], bool]:
+    """Return the losses as numbers, and whether nothing was flagged; elsewhere than on the host in one wait."""
+    if on_host:
+        return losses, flag is None or not flag.item()
+    *losses, flagged = torch.stack(
+        [*losses, torch.zeros_like(losses[0]) if flag is None else flag.to(losses[0])]
+    ).tolist()
+    return losses, not flagged

@@ -9,24 +9,24 @@ import torch
 from torch import Tensor, nn
 
 from accumkit.batches import OUT_OF_MEMORY, describe
-from accumkit.errors import AccumkitError
+from accumkit.errors import AccumkitError, said, several
 from accumkit.window import Window
 
 
 class Undo:
     """Puts gradients and buffers (such as BatchNorm's statistics) back to where a window found them.
 
-    Parameters cannot have changed before the optimizer's step, so they need no copy. Gradients are set aside, not
-    cleared in place: an epoch's first window may find some, later windows find none.
+    Parameters do not change before the optimizer's step, unless forward itself writes into them, so they are not
+    copied: that would cost as much as the model in every window. Gradients are set aside, not cleared in place: an
+    epoch's first window may find some, later windows find none.
     """
 
     def __init__(self, model: nn.Module, parameters: Iterable[nn.Parameter]) -> None:
         self._parameters = list(parameters)
         self._found = [(p, p.grad) for p in self._parameters if p.grad is not None]
-        self._buffers = [
-            (module, name) for module in model.modules() for name, _ in module.named_buffers(recurse=False)
-        ]
-        self._saved: list[tuple[nn.Module, str, Tensor, Tensor]] = []
+        # those that are None yet, too: a forward may fill them
+        self._buffers = [(module, name) for module in model.modules() for name in module._buffers]
+        self._saved: list[tuple[nn.Module, str, Tensor | None, Tensor | None]] = []
         self.clear()
 
     def clear(self) -> None:
@@ -37,15 +37,16 @@ class Undo:
     def remember(self) -> None:
         """Copy the buffers at the start of a window."""
         if self._buffers:
-            found = [(module, name, getattr(module, name)) for module, name in self._buffers]
-            self._saved = [(module, name, b, b.clone()) for module, name, b in found if isinstance(b, Tensor)]
+            found = [(module, name, module._buffers.get(name)) for module, name in self._buffers]
+            self._saved = [(module, name, b, None if b is None else b.clone()) for module, name, b in found]
 
     def restore(self) -> None:
         """Put the buffers and gradients back."""
         self.clear()
         with torch.no_grad():
             for module, name, buffer, before in self._saved:
-                buffer.copy_(before)
+                if buffer is not None:
+                    buffer.copy_(before)
                 setattr(module, name, buffer)  # a forward may have put another tensor in its place
         for parameter, gradient in self._found:
             parameter.grad = gradient
@@ -87,19 +88,12 @@ def not_finite(losses: list[float], counts: list[float], model: nn.Module, where
     return AccumkitError(f"{where}, micro-batch {first + 1}: its loss is {losses[first]}; {hint}")
 
 
-def gradient_not_finite(norm: float, where: str) -> AccumkitError:
-    """Return the error for a gradient that is NaN or infinite behind a loss that is neither."""
-    return AccumkitError(
-        f"{where}: the norm of the gradient is {norm} although the loss is finite; look for square roots, logarithms "
-        "or divisions at 0 in the model or the loss, or for numbers too large for its precision"
-    )
-
-
 def nothing_counts(window: Window, where: str) -> AccumkitError:
     """Return the error for a window without one valid unit."""
     return AccumkitError(
-        f"{where}: not one valid unit in its window ({len(window)} micro-batches, {window.examples} examples, count "
-        f"{window.count}), so its mean is not defined; check targets and ignore_index, or use larger windows"
+        f"{where}: not one valid unit in its window ({several(len(window), 'micro-batch')}, "
+        f"{several(window.examples, 'example')}, count {window.count}), so its mean is not defined; check targets and "
+        "ignore_index, or use larger windows"
     )
 
 
@@ -136,13 +130,13 @@ def explain(error: BaseException, doing: str, update: int, micro_batch: int, bat
     else:
         kept += f"; the model is as it was before update {update}"
     if isinstance(error, AccumkitError):
-        return AccumkitError(f"{error}. {kept}.")
+        return AccumkitError(f"{said(error)}. {kept}.")
     doing = "fetch" if doing == "train" and batch is None else doing
     where = f"update {update}" + (f", micro-batch {micro_batch}" if doing == "train" else "")
     if not isinstance(error, Exception) or isinstance(error, OUT_OF_MEMORY):
         error.add_note(f"This was in {where}, in {DOING[doing]}. {kept}.")
         return error
-    text = f"{where}: {DOING[doing]} raised {type(error).__name__}: {error}."
+    text = f"{where}: {DOING[doing]} raised {type(error).__name__}: {said(error)}."
     if doing == "train":
         text += f" The batch was {describe(batch)}; try objective.total(model, batch) on such a batch alone."
     return AccumkitError(f"{text} {kept}.")

@@ -8,11 +8,13 @@ from typing import Any
 
 import torch
 from torch.nn.utils.rnn import PackedSequence
+from torch.utils.data import Dataset, IterableDataset
 
 from accumkit import batches as _batches
 from accumkit.arguments import check_accumulation_steps, check_objective, check_place, check_tail
 from accumkit.batches import examples_in, leading_size, tensors_in
-from accumkit.objective import AccumkitError, Objective
+from accumkit.errors import AccumkitError, said, several
+from accumkit.objective import Objective
 
 
 class Window:
@@ -66,7 +68,8 @@ class Window:
 
     def __repr__(self) -> str:
         tail = ", tail" if self.is_tail else ""
-        return f"Window {self.index + 1}: {len(self)} micro-batches, {self.examples} examples, count {self.count}{tail}"
+        held = f"{several(len(self), 'micro-batch')}, {several(self.examples, 'example')}"
+        return f"Window {self.index + 1}: {held}, count {self.count}{tail}"
 
     def add(self, batch: Any, objective: Objective) -> list[torch.Tensor]:
         """Count a batch into the window, and return its tensors."""
@@ -100,8 +103,8 @@ class Window:
             raise
         except Exception as error:
             raise AccumkitError(
-                f"{self.where()}: the loader raised {type(error).__name__}: {error}; make it give every batch when it "
-                "is gone through by itself"
+                f"{self.where()}: the loader raised {type(error).__name__}: {said(error)}; make it give every batch "
+                "when it is gone through by itself"
             ) from error
 
     def let_go(self) -> None:
@@ -117,9 +120,9 @@ def fetch(loader: Iterable) -> Iterator:
 def uncountable(error: Exception, batch: Any, where: str) -> AccumkitError:
     """Return the error for a batch whose units or examples cannot be counted."""
     if isinstance(error, AccumkitError):
-        return AccumkitError(f"{where}: {error}")
+        return AccumkitError(f"{where}: {said(error)}")
     return AccumkitError(
-        f"{where}: objective.count failed with {type(error).__name__}: {error}. The batch was "
+        f"{where}: objective.count failed with {type(error).__name__}: {said(error)}. The batch was "
         f"{_batches.describe(batch)}; make count= fit such a batch, or the loader yield what count= expects"
     )
 
@@ -155,8 +158,8 @@ def windows(
     Raises
     ------
     AccumkitError
-        For arguments that cannot work, a loader without one batch, a count that is no count, and a loader that fills
-        memory again which a batch of the same window still uses.
+        For arguments that cannot work, a map-style data set in place of a loader, a loader without one batch, a count
+        that is no count, and a loader that fills memory again which a batch of the same window still uses.
 
     Examples
     --------
@@ -223,7 +226,13 @@ def gather(loader: Iterable, steps: int, objective: Objective, device: torch.dev
 
 
 def batches_of(loader: Iterable) -> Iterator:
-    """Return ``fetch(loader)``, or say that a loader cannot be gone through."""
+    """Return ``fetch(loader)``, or say that a loader cannot be gone through, or gives no batches."""
+    if isinstance(loader, Dataset) and not isinstance(loader, IterableDataset):
+        raise AccumkitError(
+            f"the loader is a data set ({type(loader).__name__}), which gives single examples, so each example's "
+            "leading size would be taken for a number of examples; give DataLoader(data, batch_size=...), or, where "
+            "its items are batches already, DataLoader(data, batch_size=None)"
+        )
     try:
         return iter(fetch(loader))
     except TypeError as error:

@@ -309,3 +309,219 @@ def broken_off(model, loader, optimizer, steps, scheduler):
             optimizer.step()
             if epoch == 1 and number == 0:
                 return
+
+
+# beside faults that have to do with data, evaluations, schedules and memory
+def evaluated_inside(model, loader, optimizer, steps, scheduler):
+    """An evaluation in the middle of windows, one between them that clears, and one of every micro-batch's output."""
+    for _ in range(PASSES):
+        for window in ak.windows(loader, steps, ak.classification()):
+            for images, labels in window:
+                (F.cross_entropy(model(images), labels, reduction="sum") / window.count).backward()
+                with torch.no_grad():
+                    model(images)
+            optimizer.step()
+            optimizer.zero_grad()
+            model.eval()
+            model.zero_grad()
+            model(images)
+            model.train()
+
+
+def leaving_out(model, loader, optimizer, steps, scheduler):
+    """Leaves some micro-batches out and does not count them; the boundary counts what was fetched."""
+    for _ in range(PASSES):
+        count = 0
+        for i, (images, labels) in enumerate(loader, 1):
+            if i % 3 != 2 or steps == 1:
+                F.cross_entropy(model(images), labels, reduction="sum").backward()
+                count += len(labels)
+            if i % steps == 0 or i == len(loader):
+                if count:
+                    for p in model.parameters():
+                        p.grad /= count
+                    optimizer.step()
+                    scheduler.step()
+                    optimizer.zero_grad()
+                count = 0
+
+
+def leaving_out_of_windows(model, loader, optimizer, steps, scheduler):
+    """Leaves some out before its windows are made, so that each has N; fetches one batch ahead, as some tools do."""
+    for _ in range(PASSES):
+        batches, done, count = iter(loader), 0, 0
+        ahead = next(batches, None)
+        for i in range(len(loader)):
+            (images, labels), ahead = ahead, next(batches, None)
+            if i % 3 != 1:
+                F.cross_entropy(model(images), labels, reduction="sum").backward()
+                done, count = done + 1, count + len(labels)
+            if count and (done == steps or ahead is None):
+                for p in model.parameters():
+                    p.grad /= count
+                optimizer.step()
+                scheduler.step()
+                optimizer.zero_grad()
+                done = count = 0
+
+
+def every_fourth_to_evaluate(model, loader, optimizer, steps, scheduler):
+    """Every fourth micro-batch is evaluated and not trained on."""
+    for _ in range(PASSES):
+        count = done = 0
+        for i, (images, labels) in enumerate(loader, 1):
+            if i % 4 == 0:
+                with torch.no_grad():
+                    model(images)
+            else:
+                F.cross_entropy(model(images), labels, reduction="sum").backward()
+                count, done = count + len(labels), done + 1
+            if count and (done == steps or i == len(loader)):
+                for p in model.parameters():
+                    p.grad /= count
+                optimizer.step()
+                scheduler.step()
+                optimizer.zero_grad()
+                count = done = 0
+
+
+def scheduled_in_micro_batches(model, loader, optimizer, steps, scheduler):
+    """A schedule that is planned in micro-batches and stepped at each: its end comes when it should."""
+    own = torch.optim.lr_scheduler.LinearLR(optimizer, 1.0, 0.1, total_iters=PASSES * len(loader))
+    for _ in range(PASSES):
+        for window in ak.windows(loader, steps, ak.classification()):
+            optimizer.zero_grad()
+            for number, (images, labels) in enumerate(window, 1):
+                (F.cross_entropy(model(images), labels, reduction="sum") / window.count).backward()
+                if number == len(window):
+                    optimizer.step()
+                own.step()
+
+
+def first_of_many_passes(model, loader, optimizer, steps, scheduler):
+    """A schedule of N passes, planned in updates, of which one pass is run."""
+    windows = -(-len(loader) // steps)
+    own = torch.optim.lr_scheduler.LinearLR(optimizer, 1.0, 0.1, total_iters=steps * windows)
+    for window in ak.windows(loader, steps, ak.classification()):
+        optimizer.zero_grad()
+        for images, labels in window:
+            (F.cross_entropy(model(images), labels, reduction="sum") / window.count).backward()
+        optimizer.step()
+        own.step()
+
+
+def drawn_anew(model, loader, optimizer, steps, scheduler):
+    """Each micro-batch is the first of a loader that shuffles: other data every time."""
+    shuffled = torch.utils.data.DataLoader(loader.dataset, 3, shuffle=True)
+    for _ in range(3):
+        batches = [next(iter(shuffled)) for _ in range(steps)]
+        optimizer.zero_grad()
+        for images, labels in batches:
+            (F.cross_entropy(model(images), labels) / steps).backward()
+        optimizer.step()
+        scheduler.step()
+
+
+def more_steps_than_data(model, loader, optimizer, steps, scheduler):
+    """Windows of more micro-batches than the data have: they go round."""
+    few = torch.utils.data.DataLoader(torch.utils.data.Subset(loader.dataset, range(6)), 3)
+    seen = 0
+    for _ in range(2 * steps):
+        for images, labels in few:
+            (F.cross_entropy(model(images), labels) / steps).backward()
+            seen += 1
+            if seen % steps == 0:
+                optimizer.step()
+                scheduler.step()
+                optimizer.zero_grad()
+
+
+def duplicates(model, loader, optimizer, steps, scheduler):
+    """Data that hold the same batch again and again, as a quick test has them."""
+    batch = next(iter(loader))
+    for _ in range(PASSES):
+        ak.train_epoch(model, [batch] * 7, optimizer, ak.classification(), accumulation_steps=steps)
+
+
+def sharpness_aware(model, loader, optimizer, steps, scheduler):
+    """SAM: each batch twice, the second time at parameters moved uphill; no accumulation."""
+    for images, labels in loader:
+        F.cross_entropy(model(images), labels).backward()
+        moved = []
+        with torch.no_grad():
+            for p in model.parameters():
+                moved.append(0.01 * p.grad)
+                p += moved[-1]
+        optimizer.zero_grad()
+        F.cross_entropy(model(images), labels).backward()
+        with torch.no_grad():
+            for p, step in zip(model.parameters(), moved, strict=True):
+                p -= step
+        optimizer.step()
+        optimizer.zero_grad()
+
+
+def two_heads(model, loader, optimizer, steps, scheduler):
+    """Each micro-batch goes forward twice, for two losses."""
+    for _ in range(PASSES):
+        for i, (images, labels) in enumerate(loader, 1):
+            (0.5 * F.cross_entropy(model(images), labels) / steps).backward()
+            (0.5 * F.cross_entropy(model(images), labels, label_smoothing=0.1) / steps).backward()
+            if i % steps == 0 or i == len(loader):
+                optimizer.step()
+                optimizer.zero_grad()
+
+
+def two_backwards(model, loader, optimizer, steps, scheduler):
+    """A graph that is kept because a second backward goes through it; losses that are kept as long as their window."""
+    for _ in range(PASSES):
+        for window in ak.windows(loader, steps, ak.classification()):
+            optimizer.zero_grad()
+            losses = []
+            for images, labels in window:
+                loss = F.cross_entropy(model(images), labels, reduction="sum") / window.count
+                (0.25 * loss).backward(retain_graph=True)
+                (0.75 * loss).backward()
+                losses.append(loss)
+            optimizer.step()
+
+
+def penalised(model, loader, optimizer, steps, scheduler):
+    """A penalty once an update."""
+    for _ in range(PASSES):
+        for window in ak.windows(loader, steps, ak.classification()):
+            optimizer.zero_grad()
+            for images, labels in window:
+                (F.cross_entropy(model(images), labels, reduction="sum") / window.count).backward()
+            (0.01 * sum(p.square().sum() for p in model.parameters())).backward()
+            optimizer.step()
+
+
+def penalised_in_parts(model, loader, optimizer, steps, scheduler):
+    """The same penalty, a part of it with every micro-batch."""
+    for _ in range(PASSES):
+        for window in ak.windows(loader, steps, ak.classification()):
+            optimizer.zero_grad()
+            for images, labels in window:
+                loss = F.cross_entropy(model(images), labels, reduction="sum") / window.count
+                (loss + 0.01 * sum(p.square().sum() for p in model.parameters()) / len(window)).backward()
+            optimizer.step()
+
+
+def whole_passes(model, loader, optimizer, steps, scheduler):
+    """One update a pass, whatever N was declared."""
+    for _ in range(PASSES):
+        optimizer.zero_grad()
+        for images, labels in loader:
+            (F.cross_entropy(model(images), labels) / len(loader)).backward()
+        optimizer.step()
+        scheduler.step()
+
+
+def first_windows(model, loader, optimizer, steps, scheduler):
+    """Two short passes, as a quick test makes them: one window each."""
+    for _ in range(PASSES):
+        optimizer.zero_grad()
+        for images, labels in islice(loader, steps):
+            (F.cross_entropy(model(images), labels) / steps).backward()
+        optimizer.step()

@@ -10,6 +10,7 @@ import torch
 import torch.nn.functional as F
 from refusals import OBJECTIVE, Net, epoch, net, refused, same, state, stopped_in_update_2
 from torch import nn
+from torch.utils.data import DataLoader, IterableDataset, Subset, TensorDataset
 
 import accumkit as ak
 
@@ -28,6 +29,23 @@ def test_empty_loader(loader, buffered):
 @BUFFERED
 def test_a_loader_that_is_none(buffered):
     refused("the loader is 'int', which cannot be iterated", 5, buffered=buffered)
+
+
+class Lines(IterableDataset):
+    def __iter__(self):
+        yield from oracle.labelled([4, 3])
+
+
+@BUFFERED
+def test_a_data_set_in_place_of_a_loader(buffered):
+    data = TensorDataset(*oracle.labelled([12])[0])
+    for given in (data, Subset(data, range(4))):
+        refused(rf"a data set \({type(given).__name__}\), which gives single examples.*DataLoader\(data, batch_size=",
+                given, buffered=buffered)  # fmt: skip
+    with pytest.raises(ak.AccumkitError, match="gives single examples"):
+        next(ak.windows(data, 2, OBJECTIVE))
+    for stream in (Lines(), DataLoader(Lines(), batch_size=None)):
+        assert epoch(*net(), stream, buffered=buffered).examples == 7
 
 
 @BUFFERED
@@ -73,10 +91,10 @@ def test_a_loader_that_raises_in_a_window(buffered):
     def batches(good):
         yield from good
         yield good[0]
-        raise OSError("truncated file")
+        raise OSError("truncated file.")
 
     problem = stopped_in_update_2(
-        "window 2, micro-batch 2: the loader raised OSError: truncated file", batches, buffered=buffered
+        "window 2, micro-batch 2: the loader raised OSError: truncated file; make it", batches, buffered=buffered
     )
     assert isinstance(problem.__cause__, OSError)
 
@@ -148,7 +166,7 @@ def test_trains_on_after_an_error(buffered):
                     if breaks == "forward":
                         patch.setattr(model[1], "forward", lambda x: 1 / 0)
                     else:  # after unscale_, before the step
-                        patch.setattr("accumkit.loops.clip_grad_norm_", lambda *a: 1 / 0)
+                        patch.setattr("accumkit.finite.clip_grad_norm_", lambda *a: 1 / 0)
                     epoch(model, optimizer, batches, scaler=scaler, max_grad_norm=0.1, buffered=buffered)
         epoch(model, optimizer, batches, scaler=scaler, max_grad_norm=0.1, buffered=buffered)
     assert torch.equal(oracle.flat(pairs[0][0].parameters()), oracle.flat(pairs[1][0].parameters()))
@@ -177,6 +195,29 @@ def test_a_loss_that_cannot_be_accumulated(loss, says, buffered):
         f"update 1, micro-batch 1: the objective's loss .*{says}", oracle.labelled([4]), objective=objective_of(loss),
         buffered=buffered,
     )  # fmt: skip
+
+
+@pytest.mark.parametrize("where", ["loss", "count"])
+def test_one_full_stop_ends_a_sentence(where):
+    def ends(*args):
+        raise IndexError("Target 9 is out of bounds.")
+
+    objective = ak.Objective(**({"loss": OBJECTIVE.loss, "count": OBJECTIVE.count} | {where: ends}))
+    problem = refused("Target 9 is out of bounds. The", oracle.labelled([4]), objective=objective)
+    assert ".." not in str(problem)
+
+
+def test_an_error_whose_text_cannot_be_read():
+    class Mute(Exception):
+        def __str__(self):
+            raise KeyError("nothing to say")
+
+    def loss(out, batch):
+        raise Mute
+
+    problem = refused(r"raised Mute: \(its text cannot be read: __str__ raised KeyError\)", oracle.labelled([4]),
+                      objective=objective_of(loss))  # fmt: skip
+    assert isinstance(problem.__cause__, Mute)
 
 
 def test_a_loss_without_a_graph_because_of_no_grad():

@@ -32,7 +32,7 @@ FLOORS = (
     {"window"},
     {"convert", "tasks"},
     {"trace"},
-    {"epoch_log", "loops", "safety", "stream", "sums"},
+    {"epoch_log", "finite", "loops", "safety", "stream", "sums"},
     {"audit"},
     {"pitfalls", "studies"},
     {"figures"},

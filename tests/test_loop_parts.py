@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from types import SimpleNamespace
 
 import big_batch as oracle
@@ -134,6 +135,18 @@ def test_a_log_reads_as_a_table():
     assert log._repr_html_().count("<tr>") == 3
 
 
+def test_one_is_no_plural():
+    model = oracle.mlp()
+    batches = oracle.labelled([1])
+    log = ak.train_epoch(model, batches, OPTIMIZERS["SGD"](model.parameters()), ak.classification(),
+                         accumulation_steps=1)  # fmt: skip
+    assert repr(log).splitlines()[-1].startswith("1 update, 1 micro-batch, 1 example, mean loss ")
+    assert repr(next(ak.windows(batches, 1, ak.classification()))) == "Window 1: 1 micro-batch, 1 example, count 1"
+    log = dataclasses.replace(log, updates=log.updates * 21, dropped_micro_batches=1, dropped_examples=1)
+    assert repr(log).splitlines()[-3] == "... 1 more update"
+    assert repr(log).splitlines()[-1] == "dropped: 1 micro-batch, 1 example"
+
+
 def test_away_from_the_host_losses_are_read_once_a_window(monkeypatch):
     """The branch that a GPU takes, run here: the same numbers, and one wait for each window."""
     reads = []
@@ -149,7 +162,7 @@ def test_away_from_the_host_losses_are_read_once_a_window(monkeypatch):
         model = oracle.mlp()
         logs.append(ak.train_epoch(model, batches, OPTIMIZERS["SGD"](model.parameters()), objective,
                                    accumulation_steps=3, buffered=buffered))  # fmt: skip
-    assert reads == [(3,), (2,)] * 2
+    assert reads == [(4,), (3,)] * 2  # the losses of a window, and whether its gradient is finite
     monkeypatch.undo()
     model = oracle.mlp()
     plain = ak.train_epoch(model, batches, OPTIMIZERS["SGD"](model.parameters()), objective, accumulation_steps=3)

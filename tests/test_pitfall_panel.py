@@ -210,7 +210,15 @@ def test_an_error_is_told_and_everything_old_is_greyed(monkeypatch):
     monkeypatch.delenv(base.STRICT, raising=False)
     panel = make("missing-division")
     predict(panel)
-    parts = (panel.code, panel.why, panel.pictures, panel.looked, panel.timeline, panel.sentence, panel.prediction.reply)
+    parts = (
+        panel.code,
+        panel.why,
+        panel.pictures,
+        panel.looked,
+        panel.timeline,
+        panel.sentence,
+        panel.prediction.reply,
+    )
     before = [part.value for part in parts]
     panel.controls["examples"].value = 20
     assert "This setting failed: RuntimeError: no &lt;memory&gt;." in panel.status.value

@@ -538,3 +538,320 @@ def test_memory_a_micro_batch_is_some_hundred_bytes():
         large, also = run(1000, objective)
         assert len(kept.updates) == 50 and len(also.updates) == 250
         assert (large - small) / 800 < 1000  # bytes
+
+
+# what a loop may do with its data and its model
+def audited(model, objective, run, n=4):
+    with watch(model, objective, accumulation_steps=n) as trace:
+        run()
+    return trace, ak.audit(trace)
+
+
+class LossInside(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.net = mlp()
+
+    def forward(self, x, y):
+        return F.cross_entropy(self.net(x), y, reduction="sum")
+
+
+@pytest.mark.parametrize("divide,status", [(1, "equivalent"), (4, "not equivalent")])
+@pytest.mark.parametrize("copy", [False, True])
+def test_a_loop_that_splits_its_loaders_batches(divide, status, copy):
+    model = LossInside()
+    optimizer = sgd(model)
+    objective = ak.Objective(loss=lambda output, batch: output, count=lambda batch: len(batch[1]))
+
+    def run():
+        for xs, ys in loader(32, 16):
+            for x, y in zip(xs.chunk(4), ys.chunk(4), strict=True):
+                (model(*(t.clone() if copy else t for t in (x, y))) / len(ys) / divide).backward()
+            optimizer.step()
+            optimizer.zero_grad()
+
+    trace, verdict = audited(model, objective, run)
+    assert verdict.status == status, verdict
+    assert [m.count for m in trace.micro_batches] == [4] * 8
+    assert weights(trace) == pytest.approx([1 / divide] * 8)
+
+
+def test_a_model_that_insists_on_float32_is_measured():
+    class Bytes(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.net = mlp(torch.float32)
+
+        def forward(self, x):
+            return self.net(x.float() * 1.0)
+
+    model = Bytes()
+    trace, verdict = audited(model, ak.classification(), lambda: right(model, loader(), sgd(model), 3), 3)
+    assert verdict.ok, verdict
+    assert [u.floor for u in trace.updates] == [None] * 4
+
+
+def test_layers_left_out_at_random_are_replayed():
+    class LayerDrop(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.net, self.extra = mlp(), nn.Linear(8, 8).double()
+
+        def forward(self, x):
+            return self.net(x + round(random.random()) * self.extra(x) * np.random.rand())
+
+    random.seed(0)
+    np.random.seed(0)
+    model = LayerDrop()
+    _, verdict = audited(model, ak.classification(), lambda: right(model, loader(40), sgd(model), 3, epochs=4), 3)
+    assert verdict.status == "equivalent" and not verdict.findings, verdict
+
+
+def test_sequences_laid_time_first_are_not_coupled():
+    class Tagger(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.embed, self.rnn, self.head = nn.Embedding(11, 8), nn.GRU(8, 8), nn.Linear(8, 11)
+
+        def forward(self, tokens):
+            return self.head(self.rnn(self.embed(tokens))[0])
+
+    torch.manual_seed(0)
+    model = Tagger().double()
+    lines = torch.randint(0, 11, (24, 7))
+    batches = DataLoader(
+        lines, batch_size=3, collate_fn=lambda rows: (torch.stack(rows, 1)[:-1], torch.stack(rows, 1)[1:])
+    )
+    objective = ak.Objective(
+        loss=lambda z, b: F.cross_entropy(z.flatten(0, 1), b[1].flatten(), reduction="sum"),
+        count=lambda b: b[1].numel(),
+        unit="tokens",
+    )
+    optimizer = sgd(model)
+
+    def run():
+        for window in ak.windows(batches, 4, objective):
+            optimizer.zero_grad()
+            for batch in window:
+                (objective.total(model, batch) / window.count).backward()
+            optimizer.step()
+
+    _, verdict = audited(model, objective, run)
+    assert verdict.ok, verdict
+
+
+def contrast(z):
+    z = F.normalize(z)
+    return F.cross_entropy(z @ z.T - 9 * torch.eye(len(z)), torch.arange(len(z)).roll(1), reduction="sum")
+
+
+@pytest.mark.parametrize("drop", [0.0, 0.1])
+def test_examples_that_act_on_each_other_are_found_with_dropout_too(drop):
+    model = mlp(torch.float64, nn.Dropout(drop))
+    objective = ak.Objective(loss=lambda z, b: contrast(z), count=lambda b: len(b[1]))
+    optimizer = sgd(model)
+
+    def run():
+        for window in ak.windows(loader(32), 4, objective):
+            optimizer.zero_grad()
+            for batch in window:
+                (objective.total(model, batch) / window.count).backward()
+            optimizer.step()
+
+    trace, verdict = audited(model, objective, run)
+    assert trace.coupled == ["examples"] and not verdict.ok
+
+
+@pytest.mark.parametrize("fault", ["never cleared", "divided again", "cleared before its step"])
+def test_a_second_optimizers_own_faults_do_not_pass(fault):
+    model = mlp()
+    first, second = sgd(model[0]), sgd(model[2])
+
+    def run():
+        for i, (x, y) in enumerate(loader(48), 1):
+            (F.cross_entropy(model(x), y) / 4).backward()
+            if i % 4 == 0:
+                first.step()
+                if fault == "divided again":
+                    for p in model[2].parameters():
+                        p.grad /= 4
+                if fault == "cleared before its step":
+                    second.zero_grad()
+                second.step()
+                first.zero_grad()
+                if fault != "never cleared":
+                    second.zero_grad()
+
+    _, verdict = audited(model, ak.classification(), run)
+    assert not verdict.ok and verdict.reason, verdict
+
+
+@pytest.mark.parametrize("call", ["forward", "parts"])
+def test_a_forward_that_is_not_seen_is_said_and_not_accused(call):
+    model = mlp()
+    forward = {"forward": model.forward, "parts": lambda x: model[2](model[1](model[0](x)))}[call]
+    optimizer = sgd(model)
+
+    def run():
+        for i, (x, y) in enumerate(loader(32), 1):
+            (F.cross_entropy(forward(x), y) / 4).backward()
+            if i % 4 == 0:
+                optimizer.step()
+                optimizer.zero_grad()
+
+    _, verdict = audited(model, ak.classification(), run)
+    assert verdict.status == "cannot tell" and not verdict.findings
+    assert "watch the module that the loop calls" in verdict.reason
+
+
+def test_gradients_from_autograd_grad_are_not_stale():
+    model = mlp()
+    optimizer = sgd(model)
+
+    def run():
+        for window in ak.windows(loader(32), 4, ak.classification()):
+            sums = [torch.zeros_like(p) for p in model.parameters()]
+            for x, y in window:
+                loss = F.cross_entropy(model(x), y, reduction="sum") / window.count
+                for total, g in zip(sums, torch.autograd.grad(loss, list(model.parameters())), strict=True):
+                    total += g
+            for p, total in zip(model.parameters(), sums, strict=True):
+                p.grad = total
+            optimizer.step()
+
+    _, verdict = audited(model, ak.classification(), run)
+    assert verdict.status == "cannot tell" and not verdict.findings, verdict
+
+
+CLIPS = {
+    "by layer": lambda m: [torch.nn.utils.clip_grad_norm_(part.parameters(), 0.02) for part in (m[0], m[2])],
+    "the head": lambda m: torch.nn.utils.clip_grad_norm_(m[2].parameters(), 0.02),
+    "largest entry": lambda m: torch.nn.utils.clip_grad_norm_(m.parameters(), 0.02, norm_type=float("inf")),
+    "sum of entries": lambda m: torch.nn.utils.clip_grad_norm_(m.parameters(), 0.02, norm_type=1),
+}
+
+
+@pytest.mark.parametrize("clip", CLIPS.values(), ids=CLIPS)
+def test_odd_ways_to_clip_a_whole_window_are_right(clip):
+    model = mlp()
+    before_step = lambda: clip(model)  # noqa: E731
+    run = lambda: right(model, loader(), sgd(model), 3, before_step=before_step)  # noqa: E731
+    trace, verdict = audited(model, ak.classification(), run, 3)
+    assert verdict.ok, verdict
+    assert all(0 < u.clip_factor < 0.99 and u.expected_clip_factor is None for u in trace.updates)
+
+
+def test_a_term_whose_backward_comes_first():
+    penalty = lambda m: 0.01 * sum((p**2).sum() for p in m.parameters())  # noqa: E731
+    plain = ak.classification()
+    objective = ak.Objective(loss=plain.loss, count=plain.count, per_update=penalty)
+    model = mlp()
+    optimizer = sgd(model)
+
+    def run():
+        for window in ak.windows(loader(), 3, objective):
+            optimizer.zero_grad()
+            penalty(model).backward()
+            for batch in window:
+                (objective.total(model, batch) / window.count).backward()
+            optimizer.step()
+
+    trace, verdict = audited(model, objective, run, 3)
+    assert verdict.ok, verdict
+    assert [u.auxiliary for u in trace.updates] == pytest.approx([1, 1])
+
+
+@pytest.mark.parametrize("divide,ok", [(3, True), (9, False)])
+def test_a_readers_own_step_hook_is_part_of_the_loop(divide, ok):
+    model = mlp()
+    optimizer = sgd(model)
+
+    def hook(*_):
+        for p in model.parameters():
+            p.grad /= divide
+
+    optimizer.register_step_pre_hook(hook)
+
+    def run():
+        for i, (x, y) in enumerate(loader(48), 1):
+            F.cross_entropy(model(x), y).backward()
+            if i % 3 == 0:
+                optimizer.step()
+                optimizer.zero_grad()
+
+    _, verdict = audited(model, ak.classification(), run, 3)
+    assert verdict.ok == ok, verdict
+
+
+def test_a_pass_without_gradients_over_the_same_batches_first():
+    model = mlp()
+    optimizer = sgd(model)
+
+    def run():
+        for window in ak.windows(loader(), 3, ak.classification()):
+            optimizer.zero_grad()
+            for x, y in window:
+                with torch.no_grad():
+                    model(x)
+                (F.cross_entropy(model(x), y, reduction="sum") / window.count).backward()
+            optimizer.step()
+
+    _, verdict = audited(model, ak.classification(), run, 3)
+    assert verdict.ok, verdict
+
+
+def test_features_of_a_frozen_backbone_are_matched_in_order():
+    torch.manual_seed(0)
+    model, backbone = mlp(), nn.Linear(8, 8).double().requires_grad_(False)
+    optimizer = sgd(model)
+
+    def run():
+        for window in ak.windows(loader(), 3, ak.classification()):
+            optimizer.zero_grad()
+            for x, y in window:
+                features = torch.tanh(backbone(x))
+                (F.cross_entropy(model(features), y, reduction="sum") / window.count).backward()
+            optimizer.step()
+
+    _, verdict = audited(model, ak.classification(), run, 3)
+    assert verdict.ok, verdict
+
+
+def test_a_class_and_its_subclass_watched_at_once_record_once():
+    class Special(nn.Sequential):
+        pass
+
+    base = mlp()
+    special = Special(*mlp())
+    with watch(base, accumulation_steps=3) as one, watch(special, accumulation_steps=3) as two:
+        for model in (base, special):
+            right(model, loader(), sgd(model), 3, epochs=1)
+    assert [t.count_of("forward") for t in (one, two)] == [5, 5]
+
+
+def test_training_in_another_thread_is_its_own():
+    import threading
+
+    def other():
+        model = mlp(torch.float32)
+        for _ in range(20):
+            right(model, loader(dtype=torch.float32), sgd(model), 3, epochs=1)
+
+    model = mlp()
+    thread = threading.Thread(target=other)
+    with watch(model, ak.classification(), accumulation_steps=3) as trace:
+        thread.start()
+        right(model, loader(), sgd(model), 3, epochs=10)
+        thread.join()
+    assert ak.audit(trace).ok
+
+
+def test_replaced_parameters_and_lazy_ones_are_said():
+    model = mlp()
+    with watch(model, ak.classification(), accumulation_steps=3) as trace:
+        right(model, loader(), sgd(model), 3, epochs=1)
+        model.load_state_dict({k: v.clone() for k, v in model.state_dict().items()}, assign=True)
+        right(model, loader(), sgd(model), 3, epochs=1)
+    assert any("replaced" in reason for reason in trace.reasons)
+    with pytest.raises(ak.AccumkitError, match="lazy"), watch(nn.LazyLinear(3), accumulation_steps=1):
+        pass

@@ -167,7 +167,8 @@ def tail_dropped(case: Case) -> Finding | None:
     return Finding(
         "tail-dropped",
         seen + never,
-        cleared_at(case.trace, gone) or (updates[0].location if updates else gone[-1].location if gone else None),
+        # the line of the step that comes too rarely, not of a zero_grad that only clears what it left
+        updates[-1].location if updates else gone[-1].location if gone else None,
         "step for the short last window too: `or i + 1 == len(loader)` in the condition; where it is left out on "
         'purpose, declare `tail="drop"`',
         "update",

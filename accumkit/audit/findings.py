@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from textwrap import fill
 
-from accumkit.objective import AccumkitError
+from accumkit.errors import AccumkitError, several
 
 AFFECTS = ("gradient", "update", "cost", "record")
 
@@ -166,11 +166,6 @@ def span(values: Iterable[float]) -> str:
     values = list(values)
     low, high = number(min(values)), number(max(values))
     return low if low == high else f"{low} to {high}"
-
-
-def several(count: int, noun: str) -> str:
-    """Return "1 update", "3 updates", "2 micro-batches"."""
-    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}{'es' if noun.endswith('ch') else 's'}"
 
 
 def named(indices: Iterable[int], noun: str = "update") -> str:

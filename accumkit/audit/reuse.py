@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from accumkit.audit.findings import Finding, number, several
 from accumkit.audit.reading import Case
-from accumkit.audit.saying import indices, which
+from accumkit.audit.saying import indices, line_of, which
 from accumkit.trace.record import MicroBatch, Update
 
 
@@ -14,7 +14,9 @@ def data_reused(case: Case) -> Finding | None:
     if repeated and 2 * len(repeated) >= len(_several(case)):
         return _inside(repeated)
     if case.steps > 1 and begun_anew(case, 2 * case.steps):
-        return _across(case)
+        passes = case.boundary.passes
+        if len(passes) * case.steps >= passes[0].size:  # as many updates as a whole pass makes, or more
+            return _across(case)
     return None
 
 
@@ -58,7 +60,7 @@ def _across(case: Case) -> Finding:
         f"the loader was begun {len(windows)} times, once for every update, and only its first {case.steps} of {size} "
         f"micro-batches were taken each time: unless it shuffles, every window has the same data, and the other "
         f"{size - case.steps} never train",
-        windows[0].micro_batches[0].location,
+        line_of(case, "batch", {m.index for u in windows for m in u.micro_batches}),
         "make one iterator a pass, `batches = iter(loader)`, and take every window from it",
         "update",
         indices(windows),

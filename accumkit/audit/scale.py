@@ -58,11 +58,11 @@ def double_division(case: Case) -> Finding | None:
 
 
 def _divided_by_hand(case: Case) -> list[Window]:
-    """Return the windows whose finished gradient was multiplied by 1/N or 1/k, and by no clip function."""
+    """Return the windows whose finished gradient was multiplied by 1/N, 1/k or 1/W, and by no clip function."""
     if case.trace.count_of("clip"):
         return []
     hand = [w for w in case.windows if w.fair and w.update.clip_factor is not None and w.size > 1]
-    for divisor in (lambda w: w.steps, lambda w: w.size):
+    for divisor in (lambda w: w.steps, lambda w: w.size, lambda w: w.count):
         if hand and all(near([w.update.clip_factor], [1 / divisor(w)], case.tolerance) for w in hand):
             return hand if len(hand) == sum(w.size > 1 for w in case.windows) else []
     return []

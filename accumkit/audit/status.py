@@ -9,7 +9,7 @@ from accumkit.audit.ends import cut_short, dropped
 from accumkit.audit.findings import Finding, listed, named, number, several, span
 from accumkit.audit.horizon import perhaps_in_micro_batches
 from accumkit.audit.nested import perhaps_nested
-from accumkit.audit.reading import Case
+from accumkit.audit.reading import Case, near
 from accumkit.audit.reuse import perhaps_reused
 from accumkit.trace.record import Update
 
@@ -39,8 +39,9 @@ def status_of(case: Case, findings: tuple[Finding, ...]) -> tuple[str, tuple[str
         return UNKNOWN, (*unknowns, *notes)
     if case.constant:
         return SCALED, (_scale(case), *notes)
-    if _units(case):
-        return SCALED, (_units(case), *notes)
+    for said in (_units(case), _by_hand(case)):
+        if said:
+            return SCALED, (said, *notes)
     return EQUIVALENT, tuple(notes)
 
 
@@ -178,6 +179,19 @@ def _units(case: Case) -> str | None:
         f"Every example weighs {span(x for w in sums for x in w.weights)} instead of 1: the loss is summed over the "
         "window and never divided. With micro-batches of one unit, a loss summed on purpose and a missing division "
         "(missing-division) are the same thing: if the mean is meant, divide by the count of the window."
+    )
+
+
+def _by_hand(case: Case) -> str | None:
+    """Say by what every finished gradient was multiplied by hand, where that is too regular for clipping."""
+    factors = [u.clip_factor for u in case.boundary.windows if not u.skipped]
+    if len(factors) < 2 or None in factors or case.trace.count_of("clip"):
+        return None
+    if not near(factors, [factors[0]] * len(factors), case.tolerance) or near(factors, [1.0] * len(factors), 1e-3):
+        return None
+    return (
+        f"The finished gradient is multiplied by {number(factors[0])} before every step: a constant factor, as a "
+        f"learning rate {number(factors[0])} times as large would be."
     )
 
 

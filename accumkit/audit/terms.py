@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 from accumkit.audit.findings import Finding, number, span
 from accumkit.audit.reading import Case, near
 from accumkit.audit.saying import indices, which
@@ -19,12 +21,21 @@ def repeated_auxiliary_loss(case: Case) -> Finding | None:
         "repeated-auxiliary-loss",
         f"the objective's once-an-update term counts {times} times: once for each micro-batch of a window, "
         f"{number(_kept(first))} of them in update {first.index + 1}. In {which(wrong)}",
-        first.micro_batches[0].location,
+        _line(case, wrong),
         "add it once a window, outside the loop over its micro-batches; where it stands in each micro-batch's loss, "
         "divide it by their number",
         "gradient",
         indices(wrong),
     )
+
+
+def _line(case: Case, updates: list[Update]) -> str | None:
+    """Return the line of the term's own backward, where it has one, else of the micro-batches'."""
+    own = {m.index: m.location for u in updates for m in u.micro_batches}
+    backwards = [e for e in case.trace.events if e.kind == "backward" and e.micro_batch in own]
+    second = Counter(e.location for e in backwards if e.location != own[e.micro_batch])
+    line, often = second.most_common(1)[0] if second else (None, 0)
+    return line if 2 * often > len(own) else updates[0].micro_batches[0].location
 
 
 def _kept(update: Update) -> int:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from types import SimpleNamespace
 
 import torch
@@ -12,8 +11,8 @@ from torch.utils.data import DataLoader
 
 from accumkit import tasks
 from accumkit.audit import Verdict, audit
-from accumkit.audit.findings import several
-from accumkit.audit.status import DIFFERENT, EQUIVALENT, UNKNOWN
+from accumkit.audit.status import UNKNOWN
+from accumkit.checks.coverage import started_anew, with_coverage
 from accumkit.checks.guarded import Ending, Stop, run
 from accumkit.objective import AccumkitError, classification
 from accumkit.trace.watch import check_steps, watch
@@ -94,8 +93,9 @@ def check_loop(train: Callable, accumulation_steps: int = 4, *, seconds: float =
     with watch(model, classification(), accumulation_steps=accumulation_steps) as trace:
         ending = run(both, seconds)
     if ending.raised or ending.late:
-        return Verdict(UNKNOWN, False, (_told(ending),), (), trace)
-    return _with_coverage(audit(trace), len(loader))
+        return Verdict(UNKNOWN, False, (_told(ending, started_anew(trace, len(loader))),), (), trace)
+    sizes = [len(chunk) for chunk in loader.batch_sampler.chunks]
+    return with_coverage(audit(trace), sizes, accumulation_steps, CALLS)
 
 
 class _Batches:
@@ -110,7 +110,7 @@ class _Batches:
     def __iter__(self) -> Iterator[list[int]]:
         self.passes += 1
         if self.passes > PASSES:
-            raise Stop(f"went over its data more than {PASSES} times, where one pass a call was asked for")
+            raise Stop(f"went over its data more than {PASSES} times instead of once a call")
         return iter(self.chunks)
 
 
@@ -158,21 +158,8 @@ def _name(train: Callable) -> str:
     return f"{name} ({line})" if line else name
 
 
-def _told(ending: Ending) -> str:
+def _told(ending: Ending, anew: str | None) -> str:
     at = f" at {ending.location}" if ending.location else ""
     if ending.raised:
         return f"The function raised {ending.raised.rstrip('.')}{at}; it cannot be judged before it runs through."
-    return f"The function {ending.late}{at}, and was stopped: does its loop end?"
-
-
-def _with_coverage(verdict: Verdict, micro_batches: int) -> Verdict:
-    """Say it where a loop went through only a part of its data and no finding does."""
-    ran, due = len(verdict.trace.micro_batches), CALLS * micro_batches
-    if not 0 < ran < due or any(finding.pitfall == "tail-dropped" for finding in verdict.findings):
-        return verdict
-    reason = (
-        f"Only {several(ran, 'micro-batch')} of {due} had a backward ({CALLS} calls, {micro_batches} each): the others "
-        "were left out. Does the function return inside its loop?"
-    )
-    status = DIFFERENT if verdict.status == EQUIVALENT else verdict.status
-    return replace(verdict, status=status, ok=False, reasons=(reason, *verdict.reasons))
+    return f"The function {ending.late}{at}, and was stopped" + (f". {anew}" if anew else ": does its loop end?")

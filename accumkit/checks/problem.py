@@ -14,6 +14,7 @@ from accumkit.objective import AccumkitError
 
 BEGIN, END = "### BEGIN SOLUTION", "### END SOLUTION"
 WIDTH = 100  # of the plain text, in characters
+CODE = re.compile(r"`([^`]+)`")  # what stands between backquotes is code
 LEVELS = ("easy", "medium", "hard")
 NOT_ATTEMPTED, NOT_YET, RIGHT = "not attempted", "not yet", "right"
 
@@ -27,7 +28,7 @@ class Outcome:
     status : str
         "not attempted", "not yet" or "right"; "hint" and "solution" for those.
     lead : str
-        The headline, a sentence.
+        The headline, a sentence; code stands in backquotes, here as in the items.
     items : tuple of tuple of str
         What else there is to say: each item a heading and the sentences under it.
     code : str
@@ -50,26 +51,33 @@ class Outcome:
         return "\n".join([*lines, *(["", self.code] if self.code else [])])
 
     def _repr_html_(self) -> str:
-        said = f"<p><strong>{self.status.capitalize()}:</strong> {html.escape(self.lead)}</p>"
+        said = f"<p><strong>{self.status.capitalize()}:</strong> {_marked(self.lead)}</p>"
         for number, (heading, *sentences) in enumerate(self.items, 1):
-            told = "<br>".join(map(html.escape, sentences))
-            said += f"<p><strong>{number}. {html.escape(heading)}</strong><br>{told}</p>"
+            told = "".join(f"<br>{_marked(sentence)}" for sentence in sentences)
+            said += f"<p><strong>{number}. {_marked(heading)}</strong>{told}</p>"
         code = f"<pre>{html.escape(self.code)}</pre>" if self.code else ""
         # Colours are inherited, so that both of JupyterLab's themes stay readable.
         style = "border-left:4px solid currentColor;padding:2px 0 2px 12px;margin:0 0 8px;max-width:52em"
         return f'<div role="status" style="{style}">{said}{code}</div>{self._picture()}'
 
     def _picture(self) -> str:
-        if self.trace is None or not self.trace.micro_batches:
-            return ""
+        if self.trace is None or not any(micro.weight is not None for micro in self.trace.micro_batches):
+            return ""  # a picture of weights that were not measured would say nothing
         from accumkit.figures import weights_picture  # only a notebook needs it
 
         return weights_picture().html(self.trace)
 
 
+def _marked(text: str) -> str:
+    """Return text as HTML, with its code as code that is not torn apart at a line's end."""
+    return CODE.sub(r'<code style="white-space:nowrap">\1</code>', html.escape(text))
+
+
 def _wrapped(text: str, indent: str, hang: int = 0) -> list[str]:
-    return textwrap.wrap(text, WIDTH, initial_indent=indent[hang:], subsequent_indent=indent, break_long_words=False,
-                         break_on_hyphens=False)  # fmt: skip
+    whole = CODE.sub(lambda code: code[1].replace(" ", "\0"), text)
+    lines = textwrap.wrap(whole, WIDTH, initial_indent=indent[hang:], subsequent_indent=indent, break_long_words=False,
+                          break_on_hyphens=False)  # fmt: skip
+    return [line.replace("\0", " ") for line in lines]
 
 
 @dataclass(frozen=True)
@@ -146,9 +154,11 @@ class Problem:
             return Outcome(NOT_YET, f"{refused}.")
 
     def hint(self, n: int = 1) -> Outcome:
-        """Return hint ``n``, counting from 1; each says more than the one before."""
+        """Return hint ``n``, counting from 1; each says more than the one before. For any other n, say which there are."""
         if isinstance(n, bool) or not isinstance(n, int) or not 1 <= n <= len(self.hints):
-            raise AccumkitError(f"hint({n!r}): this exercise has the hints 1 to {len(self.hints)}")
+            last = len(self.hints)
+            which = "one hint, `q.hint(1)`" if last == 1 else f"{last} hints, `q.hint(1)` to `q.hint({last})`"
+            return Outcome("hint", f"there are {which}; `q.solution()` shows one right answer.")
         lead, _, code = self.hints[n - 1].partition("\n\n")
         return Outcome("hint", f"{lead} ({n} of {len(self.hints)})", code=textwrap.dedent(code).strip("\n"))
 
@@ -199,8 +209,14 @@ def is_blank(attempt: Any) -> bool:
                for step in dis.get_instructions(code))  # fmt: skip
 
 
-def of_verdict(verdict: Any, praise: str) -> Outcome:
-    """Return the outcome that an audit's verdict on a learner's loop amounts to.
+def of_verdict(
+    verdict: Any,
+    praise: str,
+    advise: Callable[[Any], str] | None = None,
+    why: str | None = None,
+    remark: Callable[[Any], str | None] | None = None,
+) -> Outcome:
+    """Return the outcome that an audit's verdict on a learner's loop amounts to: its first finding, the others by name.
 
     Parameters
     ----------
@@ -208,18 +224,30 @@ def of_verdict(verdict: Any, praise: str) -> Outcome:
         As `accumkit.check_loop` returns it.
     praise : str
         What to say of a right answer.
+    advise : callable, optional
+        From a finding to what a learner should change; by default what the finding says itself.
+    why : str, optional
+        What to say where nothing was found; by default the verdict's reasons.
+    remark : callable, optional
+        From the first finding to a sentence about the picture, or None.
     """
     if verdict.ok:
         return Outcome(RIGHT, praise, trace=verdict.trace)
     if not verdict.findings:
-        why = " ".join(verdict.reasons) or "the updates are not those of the big batch."
-        return Outcome(NOT_YET, why, trace=verdict.trace)
-    count = len(verdict.findings)
-    lead = "there is one thing to mend." if count == 1 else f"there are {count} things to mend; begin with the first."
-    return Outcome(NOT_YET, lead, tuple(map(_told, verdict.findings)), trace=verdict.trace)
+        said = why or " ".join(verdict.reasons) or "the updates are not those of the big batch."
+        return Outcome(NOT_YET, said, trace=verdict.trace)
+    first, *others = verdict.findings
+    lead = "there is one thing to mend."
+    if others:
+        lead = f"there are {len(verdict.findings)} things to mend. Begin with the first; then the check says more of "
+        lead += "the rest, if it is still there."
+    at = f", at {first.location}" if first.location else ""
+    change = advise(first) if advise else first.fix
+    told = [_heading(first), f"Measured: {first.evidence}.", f"To change{at}: {change}."]
+    said = remark(first) if remark else None
+    items = (tuple(told + [said] * bool(said)), *((_heading(finding),) for finding in others))
+    return Outcome(NOT_YET, lead, items, trace=verdict.trace)
 
 
-def _told(finding: Any) -> tuple[str, str, str]:
-    at = f", at {finding.location}" if finding.location else ""
-    heading = f"{finding.title[:1].upper()}{finding.title[1:]} ({finding.pitfall})"
-    return heading, f"Measured: {finding.evidence}.", f"To change{at}: {finding.fix}."
+def _heading(finding: Any) -> str:
+    return f"{finding.title[:1].upper()}{finding.title[1:]} ({finding.pitfall})"

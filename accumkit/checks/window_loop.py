@@ -7,6 +7,7 @@ from collections.abc import Callable
 from accumkit.checks.problem import Outcome, Problem, WrongAnswer, of_verdict
 
 ACCUMULATION_STEPS = 4
+SECONDS = 5  # both calls together take a tenth of one
 
 PRAISE = (
     "in every update, every example weighs what it should: full windows, the short last one, "
@@ -49,8 +50,10 @@ HINTS = (
 
 def _judge(train: Callable) -> Outcome:
     from accumkit.checks import check_loop
+    from accumkit.checks.window_words import advise, remark, why
 
-    return of_verdict(check_loop(train, accumulation_steps=ACCUMULATION_STEPS), PRAISE)
+    verdict = check_loop(train, accumulation_steps=ACCUMULATION_STEPS, seconds=SECONDS)
+    return of_verdict(verdict, PRAISE, advise(train), why(verdict), remark(verdict.trace))
 
 
 # The loop that many people write first. On data of any size it is wrong twice over.
@@ -72,8 +75,25 @@ def _but(source: str, old: str, new: str) -> str:
     return source.replace(old, new)
 
 
+# Right in every weight, and yet no accumulation: all forwards of a window are in memory at once.
+ONE_BACKWARD = """\
+def train(model, loader, optimizer, accumulation_steps):
+    micro_batches = iter(loader)
+    while window := list(islice(micro_batches, accumulation_steps)):
+        optimizer.zero_grad()
+        losses = [F.cross_entropy(model(images), labels, reduction="sum") for images, labels in window]
+        (sum(losses) / sum(len(labels) for images, labels in window)).backward()
+        optimizer.step()
+"""
+
 _SCALED = "(loss / count)"
 _STEP = "        optimizer.step()\n"
+_ITERATOR = "    micro_batches = iter(loader)\n"
+_WHILE = "while window := list(islice(micro_batches, accumulation_steps)):\n"
+_FOR = """\
+for _ in range(0, len(loader), accumulation_steps):
+        window = list(islice(loader, accumulation_steps))
+"""
 _LAST = " or i + 1 == len(loader)"
 
 WRONG_ANSWERS = (
@@ -90,6 +110,8 @@ WRONG_ANSWERS = (
         _but(ANSWER, "            loss =", "            optimizer.zero_grad()\n            loss ="),
     ),
     WrongAnswer("stale-gradients", _but(ANSWER, "        optimizer.zero_grad()\n", "")),
+    WrongAnswer("data-reused", _but(_but(ANSWER, _ITERATOR, ""), _WHILE, _FOR)),
+    WrongAnswer("graph-kept", ONE_BACKWARD),
 )
 
 PROBLEM = Problem(

@@ -106,7 +106,7 @@ def diff_html(before: str, after: str, title: str, pointed: Mapping[int, str] | 
     pointed = pointed or {}
     lines = lines_of(before, after)
     near = {i for i, line in enumerate(lines) if line.sign != " " or line.number in pointed}
-    shown = {j for i in near for j in range(i - AROUND, i + AROUND + 1)}
+    shown = {j for i in near for j in (*range(i - AROUND, i + AROUND + 1), _head(lines, i))}
     rows: list[str] = []
     folded: list[str] = []
     for i, line in enumerate(lines):
@@ -118,6 +118,16 @@ def diff_html(before: str, after: str, title: str, pointed: Mapping[int, str] | 
         f'<div style="{BOX}"><div style="padding:0 12px 4px;font-weight:600">{escape(title)}</div>'
         f'<div style="{CODE}">{"".join(rows)}</div></div>'
     )
+
+
+def _head(lines: list[Line], i: int) -> int:
+    """Return the line that a line stands under, such as its `if`; the line itself where it stands under none."""
+    own = _indent(lines[i].text)
+    return next((j for j in range(i - 1, -1, -1) if lines[j].text.strip() and _indent(lines[j].text) < own), i)
+
+
+def _indent(text: str) -> int:
+    return len(text) - len(text.lstrip())
 
 
 def _row(line: Line, remark: str) -> str:
@@ -156,6 +166,6 @@ def _change(gone: list[Line], come: list[Line]) -> str:
 
 def _moved(old: str, new: str) -> str:
     """Return how far a line was moved: what it belongs to has changed, not what it says."""
-    levels = (len(old) - len(old.lstrip()) - len(new) + len(new.lstrip())) // 4
+    levels = (_indent(old) - _indent(new)) // 4
     many = {1: "one level", 2: "two levels"}.get(abs(levels), f"{abs(levels)} levels")
     return f"{many} {'out' if levels > 0 else 'in'}"

@@ -86,7 +86,7 @@ def numbers_on(axes: Axes, slot: Slot, row: Row, place: Place) -> None:
 def counts_under(axes: Axes, slot: Slot, row: Row, place: Place) -> None:
     """Write the count under each bar, or once for a window whose bars are too narrow."""
     low = place.low - 13 * place.point
-    counts = [number(bar.count, 4) for bar in slot.panel.bars]
+    counts = [number(bar.count) for bar in slot.panel.bars]
     if (row.labelled or row.summed) and slot.fit(counts, palette.SMALL, place):
         for spot, count in zip(slot.spots, counts, strict=True):
             write(axes, spot, low, count, palette.SMALL, palette.MUTED, gid="count")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from math import log10
 
@@ -26,7 +27,8 @@ def number(value: float, digits: int = 3) -> str:
         return f"{mantissa}e{int(exponent)}"
     if abs(value) >= 1000:
         return f"{value:,.0f}"
-    rounded = float(f"{value:.{digits}g}")
+    # First to two digits more: 1.875 and 1.8749999, the same but for rounding, read the same.
+    rounded = float(f"{float(f'{value:.{digits + 2}g}'):.{digits}g}")
     return f"{rounded:.12f}".rstrip("0").rstrip(".")
 
 
@@ -94,7 +96,29 @@ def counted(count: float, unit: str) -> str:
     ('1 example', '12 tokens')
     """
     one = UNITS.get(unit) or unit.removesuffix("es" if unit.endswith("batches") else "s")
-    return f"{number(count, 4)} {one if count == 1 else unit}"
+    return f"{number(count)} {one if count == 1 else unit}"
+
+
+def grouped(sizes: Sequence[float], groups: str, unit: str) -> str:
+    """Return how many groups there are and what each of them holds, as one would say it.
+
+    Examples
+    --------
+    >>> from accumkit.figures.numbers import grouped
+    >>> grouped([3] * 16, "updates", "examples"), grouped([5] * 9 + [3], "updates", "examples")
+    ('16 updates of 3 examples each', '10 updates: 9 of 5 examples and 1 of 3')
+    >>> grouped([12, 7], "updates", "examples"), grouped([1], "updates", "examples")
+    ('2 updates, of 12 and 7 examples', '1 update of 1 example')
+    """
+    many = counted(len(sizes), groups)
+    times = Counter(sizes)
+    if len(times) == 1:
+        return f"{many} of {counted(sizes[0], unit)}" + (" each" if len(sizes) > 1 else "")
+    if len(sizes) <= 3 and 1 not in times:
+        return f"{many}, of {listed([number(size) for size in sizes])} {unit}"
+    first, *rest = times.items()
+    said = [f"{first[1]:,} of {counted(first[0], unit)}", *(f"{n:,} of {number(size)}" for size, n in rest)]
+    return f"{many}: {listed(said)}"
 
 
 def below(value: float, step: float = 1e-12) -> str:

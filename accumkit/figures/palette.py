@@ -49,8 +49,16 @@ LOOKS = {
     "unfair": Look(VERMILLION, INK, "..", "not fair"),
     "scaled": Look(GREEN, INK, "--", "the same for all, not 1"),
     "leaked": Look(PURPLE, INK, "xx", "leaked from the epoch before"),
-    "lost": Look(PAPER, VERMILLION, "//", "lost: in no update, pulls nothing", outline=True),
-    "erased": Look(PAPER, VERMILLION, "\\\\", "erased before the step, pulls nothing", outline=True),
+    "lost": Look(
+        PAPER, VERMILLION, "//", "lost: in no update, pulls nothing (outline: what it should have been)", outline=True
+    ),
+    "erased": Look(
+        PAPER,
+        VERMILLION,
+        "\\\\",
+        "erased before the step, pulls nothing (outline: what it should have been)",
+        outline=True,
+    ),
     "empty": Look(PAPER, MUTED, "", "counts nothing", outline=True),
     "unmeasured": Look(PAPER, MUTED, "", "not measured", outline=True, dashed=True),
 }

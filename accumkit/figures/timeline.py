@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
@@ -14,6 +16,7 @@ from accumkit.trace.record import Trace
 
 WIDTH = 9.0  # inches
 LEFT, RIGHT, TOP, BOTTOM, ROW, LINE, KEY = 76, 16, 24, 12, 17, 14, 14  # points
+NUMBER = 7  # the size of a micro-batch's number, in points
 STRIDE, GAP, BETWEEN = 22.0, 86.0, 8.0  # points: an event at most, a gap, between windows
 
 # kind: marker, face, edge, size. Shape and row say what it is; colour says it again.
@@ -44,11 +47,18 @@ FATE_WORDS = {
 }
 
 
+NUMBERS = {  # how many micro-batches have their number: what the caption says of it
+    "all": "; the numbers count micro-batches",
+    "some": "; the number is that of a window's last micro-batch",
+    "none": "",
+}
+
+
 def timeline(trace: Trace, title: str = "What the loop did") -> Figure:
     """Draw the events of a trace along one axis, from left to right in the order in which they happened.
 
     A row holds one kind of event, a shaded panel is a window: from its first fetch to its step. The numbers are
-    those of the micro-batches. Of more than 160 events the first and the last windows are shown.
+    those of the micro-batches; where it is tight, only the last of each window has its own. Of more than 160 events the first and the last windows are shown.
 
     Parameters
     ----------
@@ -110,26 +120,60 @@ def draw_timeline(axes: Axes, trace: Trace) -> list[Span]:
     low, high = min(ys.values()) - ROW / 2, max(ys.values()) + ROW / 2
     for kind in rows:
         write(axes, LEFT - 10, ys[kind] - 3, ROWS[kind], palette.SMALL, palette.MUTED, align="right", gid="row")
-    events = sum(c.kind != "gap" for span in spans for c in span.columns)
-    if not events:
+    if not _events(spans):
         write(axes, width / 2, height / 2, "no event was seen", palette.BODY, palette.MUTED)
         return spans
-    gaps = GAP * sum(c.kind == "gap" for span in spans for c in span.columns) + BETWEEN * (len(spans) - 1)
-    stride = min(STRIDE, (width - LEFT - RIGHT - gaps) / events)
-    end = _spans(axes, spans, ys, (low, high), stride)
+    end = _spans(axes, spans, ys, (low, high), width)
     for kind in rows:  # a thin line in each row leads the eye back to its name
         axes.add_artist(Line2D([LEFT - 6, end], [ys[kind]] * 2, color=palette.LINE, linewidth=0.5, zorder=1))
     _legend(axes, _legend_lines(spans, width), low)
     return spans
 
 
-def _spans(axes, spans: list[Span], ys: dict[str, float], reach: tuple[float, float], stride: float) -> float:
+def _events(spans: list[Span]) -> int:
+    return sum(c.kind != "gap" for span in spans for c in span.columns)
+
+
+def _stride(spans: list[Span], width: float) -> float:
+    """Return the room that an event has, in points, in axes of a width in points."""
+    gaps = GAP * sum(c.kind == "gap" for span in spans for c in span.columns) + BETWEEN * (len(spans) - 1)
+    return min(STRIDE, (width - LEFT - RIGHT - gaps) / max(_events(spans), 1))
+
+
+def numbered(spans: list[Span], width: float) -> set[int]:
+    """Return the micro-batches, from 1, whose numbers have room: all, the last of each window where it is tight, none.
+
+    Parameters
+    ----------
+    spans : list of Span
+    width : float
+        Of the axes, in points.
+
+    Returns
+    -------
+    set of int
+    """
+    stride = _stride(spans, width)
+    windows = [[(i, c.number) for i, c in enumerate(span.columns) if c.kind == "backward"] for span in spans]
+    windows = [window for window in windows if window]
+    if not windows:
+        return set()
+    wide = palette.text_width(str(max(number for window in windows for _, number in window)), NUMBER) + 3
+    apart = min((b[0] - a[0] for window in windows for a, b in pairwise(window)), default=2)
+    if wide <= apart * stride and wide / 2 + MARKS["step"][3] / 2 <= stride:  # a step's mark may stand beside the last
+        return {number for window in windows for _, number in window}
+    if wide <= stride * min((len(span.columns) for span in spans if span.title), default=0):
+        return {window[-1][1] for window in windows}
+    return set()
+
+
+def _spans(axes, spans: list[Span], ys: dict[str, float], reach: tuple[float, float], width: float) -> float:
     """Draw every window with its events; return where the last one ends."""
     low, high = reach
+    stride, numbers = _stride(spans, width), numbered(spans, width)
+    every = _numbers_of(spans, width) == "all"
     points: dict[tuple, list[tuple[float, float]]] = {}
     paths: list[list[tuple[float, float]]] = [[]]
-    highest = max((column.number for span in spans for column in span.columns), default=0)
-    numbered = palette.text_width(str(highest), 7) <= 3 * stride
     titles: list[tuple[str, float, float]] = []
     x = float(LEFT)
     for span in spans:
@@ -146,8 +190,11 @@ def _spans(axes, spans: list[Span], ys: dict[str, float], reach: tuple[float, fl
             mark = FATES.get(column.fate, MARKS[column.kind]) if column.kind == "backward" else MARKS[column.kind]
             points.setdefault((column.kind, mark), []).append(spot)
             paths[-1].append(spot)
-            if column.kind == "backward" and numbered:
-                write(axes, spot[0], spot[1] - 12, str(column.number), 7, palette.INK, gid="number")
+            if column.kind == "backward" and column.number in numbers:
+                # alone in its window it ends under its mark, clear of the step's to the right of it
+                align, right = ("center", 0.0) if every else ("right", 2.0)
+                place = (spot[0] + right, spot[1] - 12)
+                write(axes, *place, str(column.number), NUMBER, palette.INK, align=align, gid="number")
             x += stride
         if span.title:
             shade = Rectangle((start, low), x - start, high - low, gid="window", zorder=0)
@@ -167,6 +214,12 @@ def _spans(axes, spans: list[Span], ys: dict[str, float], reach: tuple[float, fl
             )
         )  # fmt: skip
     return x - BETWEEN
+
+
+def _numbers_of(spans: list[Span], width: float) -> str:
+    backwards = sum(column.kind == "backward" for span in spans for column in span.columns)
+    shown = len(numbered(spans, width))
+    return "none" if not shown else "all" if shown == backwards else "some"
 
 
 def _titles(axes: Axes, titles: list[tuple[str, float, float]], y: float) -> None:
@@ -206,7 +259,7 @@ def _legend_lines(spans: list[Span], width: float) -> list[list[tuple[tuple | No
     entries += [(FATES[fate], f"backward, {words}") for fate, words in FATE_WORDS.items() if fate in fates]
     lines: list[list[tuple[tuple | None, str]]] = []
     left = 0.0
-    for mark, words in [*entries, (None, "time runs to the right; the numbers count micro-batches")]:
+    for mark, words in [*entries, (None, "time runs to the right" + NUMBERS[_numbers_of(spans, width)])]:
         wide = KEY * bool(mark) + palette.text_width(words, palette.SMALL) + 12
         if not lines or wide > left:
             lines.append([])

@@ -165,12 +165,12 @@ def _window(update: Update, trace: Trace, near: float, one: str, named: bool = T
 
 def _weighs(kept: list[MicroBatch], near: float, one: str) -> str:
     texts = [weight_text(micro.weight, abs(micro.weight - 1) <= near) for micro in kept]
-    by_count = {(text, number(_count(micro), 4)) for text, micro in zip(texts, kept, strict=True)}
+    by_count = {(text, number(_count(micro))) for text, micro in zip(texts, kept, strict=True)}
     if len(set(texts)) == 1:
         return f"one {one} weighs {texts[0]}" + ("" if texts[0] == "1" else " instead of 1")
     if len(by_count) <= 3 and len({count for _, count in by_count}) == len(by_count):
         pairs = dict(zip(texts, kept, strict=True))
-        said = [f"{text} in a micro-batch of {number(_count(micro), 4)}" for text, micro in pairs.items()]
+        said = [f"{text} in a micro-batch of {number(_count(micro))}" for text, micro in pairs.items()]
         return f"one {one} weighs {listed(said)}"
     weights = [micro.weight for micro in kept]
     return f"one {one} weighs between {number(min(weights))} and {number(max(weights))}"
@@ -190,7 +190,7 @@ def _lost(trace: Trace) -> str:
     unit = trace.unit or "examples"
     lost = sum(_count(micro) for micro in trace.lost)
     total = sum(_count(micro) for micro in trace.micro_batches)
-    return f"{number(lost, 4)} of {counted(total, unit)} ({_micros(trace.lost)}) are lost: they are in no update"
+    return f"{number(lost)} of {counted(total, unit)} ({_micros(trace.lost)}) are lost: they are in no update"
 
 
 def _sizes(trace: Trace) -> str:
@@ -199,12 +199,12 @@ def _sizes(trace: Trace) -> str:
     if len(set(counts)) == 1 and len(counts) > 1:
         return f"{counted(counts[0], unit)} in each of {len(counts):,} updates"
     if len(counts) <= PHRASES:
-        said = [counted(counts[0], unit), *(number(count, 4) for count in counts[1:])]
+        said = [counted(counts[0], unit), *(number(count) for count in counts[1:])]
         return listed(
             [f"{text} in update {update.index + 1}" for text, update in zip(said, trace.updates, strict=True)]
         )
     low, high = min(counts), max(counts)
-    return f"{number(low, 4)} to {counted(high, unit)} in each of {len(counts):,} updates"
+    return f"{number(low)} to {counted(high, unit)} in each of {len(counts):,} updates"
 
 
 def _updates(updates: list[Update]) -> str:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 
 from accumkit import tasks
-from accumkit.figures.numbers import below, counted, listed
+from accumkit.figures.numbers import below, counted, grouped, listed
 from accumkit.figures.picture import timeline_picture, weights_picture
 from accumkit.objective import classification
 from accumkit.panels.base import Answer, Panel, choice, slider
@@ -17,7 +17,11 @@ from accumkit.trace.record import Trace
 from accumkit.trace.watch import watch
 from accumkit.window import windows
 
-GROWS, STAYS, SHRINKS = "it grows", "it stays at rounding error", "it shrinks"
+# What the reader may predict: the settings that the question names, and none of them.
+MORE = "N = 8: many micro-batches in an update"
+SHORT = "17 examples: a last micro-batch of one"
+COARSE = "float32: numbers of about 7 digits"
+NONE = "none of these"
 
 
 @dataclass(frozen=True)
@@ -96,33 +100,31 @@ def one_update(strict: bool | None = None) -> Panel:
     True
     """
     weights, timeline = weights_picture(height=186), timeline_picture()
-    measured: dict[int, float] = {}  # the largest difference for each N that the reader has tried in this precision
-    precision = "float64"
+    tried: dict[str, str] = {}  # the largest difference at each setting that the question names, in words
 
     def answer(**settings) -> Answer:
-        nonlocal precision
         result = compare(**settings)
-        if settings["dtype"] != precision:
-            measured.clear()
-            precision = settings["dtype"]
-        steps, worst = settings["accumulation_steps"], max(result.differences)
-        measured[steps] = max(worst, measured.get(steps, 0.0))
+        worst = max(result.differences)
+        tried.update(dict.fromkeys(_named_in_question(settings), below(worst, _step(settings["dtype"]))))
         prediction.refresh()
         pictures = (timeline.html(result.trace), weights.html(result.trace))
         return Answer(_sentence(result, settings, worst), pictures)
 
     def reply(guess: str) -> str:
-        if len(measured) < 3:
-            return f"You predict: {guess}. Now move N to a few values and watch the relative difference."
-        worst = below(max(measured.values()), _step(precision))
-        right = "as you predicted" if guess == STAYS else f"not what you predicted ({guess})"
-        tried = listed(sorted(measured), most=12)
-        return f"For N = {tried} the relative difference was {worst}: it stays at rounding error, {right}."
+        left = [setting for setting in (MORE, SHORT, COARSE) if setting not in tried]
+        if left:
+            return f"You predict: {_short(guess)}. Now try it; not set so far: {listed([_short(s) for s in left])}."
+        measured = listed([f"{tried[setting]} with {_short(setting)}" for setting in (MORE, SHORT, COARSE)])
+        right = "as you predicted" if guess == COARSE else f"not what you predicted ({_short(guess)})"
+        return (
+            f"The relative difference was {measured}. However the examples are grouped, only rounding is left, and "
+            f"that depends on the precision: {right}."
+        )
 
     prediction = Prediction(
-        "The accumulated gradient is compared with one backward over the whole window. "
-        "What happens to their relative difference when N grows?",
-        (GROWS, STAYS, SHRINKS),
+        "In float64 (numbers of about 16 digits) the accumulated gradient was that of the big batch but for less than "
+        "1e-12. Which one change makes that difference more than a thousand times larger?",
+        (MORE, SHORT, COARSE, NONE),
         reply,
     )
     controls = {
@@ -136,6 +138,21 @@ def one_update(strict: bool | None = None) -> Panel:
     return Panel("one-update", controls, answer, before=(prediction,), strict=strict)
 
 
+def _named_in_question(settings: dict) -> list[str]:
+    """Return which of the settings that the question names these are."""
+    coarse = settings["dtype"] == "float32"
+    held = {
+        MORE: settings["accumulation_steps"] == 8 and not coarse,
+        SHORT: settings["examples"] == 17 and not coarse,
+        COARSE: coarse,
+    }
+    return [name for name, holds in held.items() if holds]
+
+
+def _short(choice: str) -> str:
+    return choice.partition(":")[0]
+
+
 def _difference(model, objective, batches: list, count: float) -> float:
     """Return |accumulated - big batch| / |big batch|, where the big batch is one backward on a copy of the model."""
     twin = deepcopy(model)
@@ -147,14 +164,14 @@ def _difference(model, objective, batches: list, count: float) -> float:
 
 
 def _sentence(result: Comparison, settings: dict, worst: float) -> str:
-    size, steps = settings["micro_batch_size"], settings["accumulation_steps"]
-    micro_batches = counted(len(result.trace.micro_batches), "micro-batches")
-    updates = counted(len(result.sizes), "updates")
-    examples = counted(settings["examples"], "examples")
+    micro_batches = result.trace.micro_batches
+    largest = max(m.examples for m in micro_batches)
+    most = "" if len({m.examples for m in micro_batches}) == 1 else "at most "
+    held = f"{counted(len(micro_batches), 'micro-batches')} of {most}{largest}"
     return (
-        f"{examples} in {micro_batches} of at most {size}, N = {steps}: {updates}, of {listed(result.sizes, most=8)} "
-        f"examples. Relative difference between accumulated and big-batch gradients: "
-        f"{below(worst, _step(settings['dtype']))}."
+        f"{counted(settings['examples'], 'examples')} in {held}, N = {settings['accumulation_steps']}: "
+        f"{grouped(result.sizes, 'updates', 'examples')}. Relative difference between accumulated and big-batch "
+        f"gradients: {below(worst, _step(settings['dtype']))}."
     )
 
 

@@ -14,7 +14,7 @@ from accumkit.panels.prediction import Prediction
 from accumkit.studies.precision import AT, CALLS, PRECISIONS, Order, Sums, run_order, sums
 from accumkit.studies.precision.problem import times
 
-PLACES = ("first", "second", "third", "fourth")
+PLACES = ("first", "second", "third", "last")
 SCALES = tuple(2.0**power for power in range(25))
 NORMS = (0.1, 0.25, 0.5, 1.0, 5.0, inf)
 SAME, SHORT, REFUSED = "it is the same", "it is next to nothing", "torch refuses the order"
@@ -25,8 +25,9 @@ WINDOWS = 2  # the second shows what an order leaves behind
 def call_order(strict: bool | None = None) -> Panel:
     """Return the panel of lesson 05 on unscale, clip, step and update, in any order.
 
-    Each list holds all four calls; choosing one swaps it with the list that had it. The order is run for real on two
-    windows of handwritten digits at every move. Where CUDA is there, the device can be chosen.
+    Each call has a slider for its place; dragged, or moved with the arrow keys, it goes there and the others make room.
+    The order is run for real on two windows of handwritten digits at every move. Where CUDA is there, the device can be
+    chosen.
 
     Parameters
     ----------
@@ -41,9 +42,9 @@ def call_order(strict: bool | None = None) -> Panel:
     --------
     >>> from accumkit import panels
     >>> panel = panels.call_order()
-    >>> panel.controls["first"].value = "clip"
-    >>> [panel.controls[place].value for place in ("first", "second", "third", "fourth")]
-    ['clip', 'unscale', 'step', 'update']
+    >>> panel.controls["clip"].value = 0
+    >>> {call: panel.controls[call].value for call in ("clip", "unscale", "step", "update")}
+    {'clip': 0, 'unscale': 1, 'step': 2, 'update': 3}
     >>> panel.answered.sentence
     'clip, unscale, step, update at scale 65,536, N = 4: accepted in silence, and wrong.'
     """
@@ -51,10 +52,10 @@ def call_order(strict: bool | None = None) -> Panel:
     results: dict[tuple, Order] = {}
     scaled_clips: list[Order] = []  # what was tried with a clip before unscale, on scaled gradients
 
-    def answer(scale: float, max_norm: float, steps: int, precision: str, device: str = "cpu", **places: str) -> Answer:
-        calls = tuple(places[place] for place in PLACES)
-        if len(set(calls)) < len(calls):
-            return panel_answer()  # in the middle of a swap; the other half follows at once
+    def answer(scale: float, max_norm: float, steps: int, precision: str, device: str = "cpu", **places: int) -> Answer:
+        calls = tuple(sorted(CALLS, key=places.get))
+        if len(set(places.values())) < len(calls):
+            return panel.answered  # in the middle of a move: the others make room at once
         key = (calls, scale, max_norm, steps, precision, device)
         if key not in results:
             if len(results) > 200:
@@ -66,9 +67,6 @@ def call_order(strict: bool | None = None) -> Panel:
         prediction.refresh()
         said = f"{', '.join(calls)} at scale {scale:,.0f}, N = {steps}: {_verdict(result)}."
         return Answer(said, (picture.html(result),))
-
-    def panel_answer() -> Answer:
-        return panel.answered
 
     def reply(guess: str) -> str:
         tried = [o for o in scaled_clips if o.windows and not o.windows[0].skipped]
@@ -85,10 +83,14 @@ def call_order(strict: bool | None = None) -> Panel:
         reply,
     )
     controls: dict[str, widgets.Widget] = {
-        place: choice(f"{place.capitalize()} call", CALLS, call, "Choosing a call swaps it with the list that had it")
-        for place, call in zip(PLACES, CALLS, strict=True)
-    }
-    _swapping([controls[place] for place in PLACES])
+        call: widgets.SelectionSlider(
+            options=[(name, place) for place, name in enumerate(PLACES)], value=i, description=f"{call} comes",
+            tooltip=f"The place of {call} among the four calls", style={"description_width": "initial"},
+            layout=widgets.Layout(width="260px"),
+        )
+        for i, call in enumerate(CALLS)
+    }  # fmt: skip
+    _making_room([controls[call] for call in CALLS])
     controls["scale"] = widgets.SelectionSlider(
         options=[(f"{scale:,.0f}", scale) for scale in SCALES], value=65536.0, description="Scale",
         tooltip="What the scaler multiplies the loss by", style={"description_width": "initial"},
@@ -103,16 +105,25 @@ def call_order(strict: bool | None = None) -> Panel:
     return panel
 
 
-def _swapping(lists: list[widgets.Dropdown]) -> None:
-    """Keep four lists a permutation: what one takes, the one that had it gets in exchange."""
+def _making_room(sliders: list[widgets.SelectionSlider]) -> None:
+    """Keep the places of four sliders a permutation: when one moves, those that it passes go one place back."""
+    moving = False
 
-    def swap(change: dict) -> None:
-        for other in lists:
-            if other is not change["owner"] and other.value == change["new"]:
-                other.value = change["old"]
+    def shift(change: dict) -> None:
+        nonlocal moving
+        if moving:
+            return
+        moving = True
+        try:
+            old, new = change["old"], change["new"]
+            for other in sliders:
+                if other is not change["owner"] and min(old, new) <= other.value <= max(old, new):
+                    other.value += 1 if new < old else -1
+        finally:
+            moving = False
 
-    for one in lists:
-        one.observe(swap, names="value")
+    for one in sliders:
+        one.observe(shift, names="value")
 
 
 def _verdict(order: Order) -> str:

@@ -33,7 +33,7 @@ class Prediction(widgets.VBox):
             f'<div style="max-width:900px;line-height:1.45"><b>Predict first.</b> {escape(question)}</div>'
         )
         self.choices = widgets.RadioButtons(
-            options=list(choices), value=None, description="Prediction", tooltip=question,
+            options=list(choices), value=None, description="Your answer", tooltip=question,
             style={"description_width": "initial"}, layout=widgets.Layout(width="max-content"),
         )  # fmt: skip
         self.reply = widgets.HTML()

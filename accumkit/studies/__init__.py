@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from accumkit.studies import curves, layers, norms, randomness, running
+from accumkit.studies import curves, layers, norms, precision, randomness, running
 
-__all__ = ["curves", "layers", "norms", "randomness", "running"]
+__all__ = ["curves", "layers", "norms", "precision", "randomness", "running"]

@@ -67,23 +67,18 @@ def _kept(gone: list[Held]) -> bool:
     return True
 
 
-def rounding(held: list[Held], accumulated: Tensor, gradients: Gradients) -> tuple[float | None, float | None]:
+def rounding(window: Open, gradients: Gradients) -> tuple[float | None, float | None]:
     """Return how far a sum held in low precision is from the exact one, and how far rounding that once would be.
 
-    Parameters
-    ----------
-    held : list of Held
-        With the increments that backward gave, in higher precision.
-    accumulated : Tensor of shape (columns,)
-        The sum as ``.grad`` holds it.
-    gradients : Gradients
-        The model's.
+    Both are relative to the exact sum of what backward gave, in higher precision; None where parameters are in no
+    low precision, or something else was done to the sum.
     """
-    if len(held) < 2 or any(h.factor != 1.0 for h in held):
+    held = window.held
+    if not gradients.low or window.carried is not None or len(held) < 2 or any(h.factor != 1.0 for h in held):
         return None, None
     exact = sum(h.increment.double() for h in held)
     length = exact.norm().item()
     if not length or not isfinite(length):
         return None, None
     once = gradients.rounded(exact)
-    return (accumulated.double() - exact).norm().item() / length, (once - exact).norm().item() / length
+    return (window.accumulated.double() - exact).norm().item() / length, (once - exact).norm().item() / length

@@ -8,15 +8,15 @@ from typing import Any
 import torch
 from torch import nn
 
-from accumkit.batches import examples_in, leading_size, tensors_in
+from accumkit.batches import leading_size, tensors_in
 from accumkit.objective import Objective
 from accumkit.trace.fetched import Fetches
 from accumkit.trace.graph import tag
 from accumkit.trace.record import Trace
-from accumkit.trace.replay import Piece, detached, mark, rng_states
+from accumkit.trace.replay import Piece, detached, mark, other_draws, other_states, rng_states
 
 SHOW_BATCHES = (
-    "forward's arguments stand in for the batch where no loader was seen: iterate over a DataLoader, or over "
+    "forward's arguments stand in for the batch where no fetched batch fits them: iterate over a DataLoader, or over "
     "trace.batches(...), to show the targets too"
 )
 
@@ -31,23 +31,27 @@ class Capture:
         self.fetches = Fetches(2 * trace.accumulation_steps + 64)
         self.epochs: dict[int, int] = {}  # from a loader's pass to the trace's epoch
         self.epoch = -1
+        self.first_looks = 8  # forwards after which Python's and numpy's generators are looked at
+        self.draws_elsewhere = False  # forward has drawn on one of these
         self.copying = objective is not None  # inputs, until a window has shown that their memory is left alone
 
     def evaluated(self, args: tuple, kwargs: dict) -> None:
-        """Forget the batch of a forward without gradients: it will not be trained on."""
+        """Note the batch of a forward without gradients: it may be trained on later, but is not the next to be."""
         given = tensors_in((args, kwargs))
-        entry = self.fetches.match(given, examples_in(given) if given else None)
+        entry = self.fetches.match(given, leading_size(given, given) if given else None)
         if entry is not None:
-            self.fetches.queue.remove(entry)
+            entry.evaluated = True
 
     def piece(self, args: tuple, kwargs: dict) -> Piece:
         """Catch a forward call that a backward may follow."""
         given = tensors_in((args, kwargs)) if kwargs else tensors_in(args)
         examples = leading_size(given, given) if given else 0
         entry = self.fetches.match(given, examples)
-        again = entry is None and self.model.training and self.fetches.restarted(given)
+        again = self.model.training and self.fetches.restarted(given) and entry is None
         if entry is not None:
             entry.used = True
+            if not given and entry.tensors:
+                examples = leading_size(entry.tensors, entry.batch)
         training, number = self.model.training, entry.epoch if entry is not None else -1
         if self.objective is None:
             return Piece((), (), {}, 0, examples, training, {}, [], [], number=number, again=again)
@@ -65,6 +69,8 @@ class Capture:
             buffers=[b.detach().clone() for b in self.buffers],
             number=number,
             again=again,
+            others=other_states() if self.first_looks or self.draws_elsewhere else None,
+            whole=entry is not None and entry.size is not None and examples > entry.size,
             originals=tensors_in((args, kwargs, batch)) if self.copying else [],
         )
         piece.marks = mark(piece.tensors)
@@ -98,6 +104,12 @@ class Capture:
         piece.tag = tag(output)
         now = rng_states(self.device)
         piece.drew = any(not torch.equal(a, b) for a, b in zip(piece.rng, now, strict=True))
+        if piece.others is not None:
+            self.first_looks = max(0, self.first_looks - 1)
+            self.draws_elsewhere = self.draws_elsewhere or other_draws(piece.others, other_states())
+            piece.drew = piece.drew or self.draws_elsewhere
+            if not self.draws_elsewhere:
+                piece.others = None
 
     def close(self, pieces: list[Piece]) -> None:
         """Forget a window's batches; go on with copies of inputs only where their memory is written again."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import weakref
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,6 +11,8 @@ import torch
 from torch import Tensor
 
 from accumkit.objective import tensors_in
+
+ALIKE = 0.8  # correlation from which a tensor is a preprocessed batch, and not another one
 
 
 @dataclass(slots=True, eq=False)
@@ -19,7 +22,28 @@ class Fetched:
     batch: Any
     epoch: int
     tensors: list[Tensor]
+    size: int | None = None  # examples in a batch, where the loader says
     used: bool = False
+    evaluated: bool = False  # fed forward without gradients
+    rows_used: int = 0  # of a batch that the loop splits
+
+    def part(self, begin: int, end: int) -> Fetched:
+        """Return some rows of it; the loop splits its batches."""
+        self.used, self.rows_used = True, end
+        rows = self.tensors[0].shape[0]
+        batch = _rows(self.batch, rows, begin, end)
+        return Fetched(batch, self.epoch, tensors_in(batch), used=True)
+
+
+def _rows(part: Any, rows: int, begin: int, end: int) -> Any:
+    if isinstance(part, Tensor):
+        return part[begin:end] if part.dim() and part.shape[0] == rows else part
+    if isinstance(part, Mapping):
+        return {key: _rows(value, rows, begin, end) for key, value in part.items()}
+    if isinstance(part, (tuple, list)):
+        parts = [_rows(value, rows, begin, end) for value in part]
+        return type(part)(*parts) if hasattr(part, "_fields") else type(part)(parts)
+    return part
 
 
 class Fetches:
@@ -31,45 +55,48 @@ class Fetches:
         self.queue: list[Fetched] = []
         self.passes = -1
         self.sizes: dict[int, list[int]] = {}  # by pass: batches fetched, and the loader's own length or -1
+        self.batch_sizes: dict[int, int | None] = {}
         self._seen: dict[int, weakref.ref] = {}  # forward's tensors in this pass, where there is no loader
 
-    def start(self, length: int) -> int:
-        """Note that a loader begins a pass; return the pass's number."""
+    def start(self, length: int, size: int | None) -> int:
+        """Note that a loader of ``length`` batches of ``size`` examples begins a pass; return the pass's number."""
         self.passes += 1
+        self.batch_sizes[self.passes] = size
         self.sizes[self.passes] = [0, length]
         return self.passes
 
     def add(self, number: int, batch: Any) -> None:
         """Note a fetched batch."""
         self.sizes[number][0] += 1
-        self.queue.append(Fetched(batch, number, tensors_in(batch)))
+        self.queue.append(Fetched(batch, number, tensors_in(batch), self.batch_sizes[number]))
         if len(self.queue) > self.most:
             del self.queue[0]
 
     def match(self, given: list[Tensor], examples: int | None) -> Fetched | None:
-        """Return the fetched batch that forward was ``given`` tensors of, or None.
+        """Return the fetched batch, or the part of one, that forward was ``given`` tensors of; None if none fits.
 
-        By identity, then by shared memory, then by equal content; a batch that preprocessing has changed
-        (moved, normalised, augmented) is the fresh one most like it, the oldest in a tie.
+        By identity, then by shared memory, then by equal content; a batch that preprocessing has changed (moved,
+        normalised, augmented) is one of its size that is much like it, or else the oldest not yet used.
         """
-        if not self.queue:
-            return None
         for entry in reversed(self.queue):  # nearly always the newest, by identity
             for tensor in entry.tensors:
                 for x in given:
                     if x is tensor:
                         return entry
-        newest_first = self.queue[::-1]
-        fresh_first = sorted(self.queue, key=lambda entry: entry.used)
-        for same, entries in ((_shares_memory, newest_first), (_is_equal, fresh_first)):
+        fresh_first = sorted(self.queue, key=lambda entry: (entry.used, entry.evaluated))
+        if not given:  # text, say: nothing to compare
+            return fresh_first[0] if fresh_first else None
+        for find, entries in ((_shared, self.queue[::-1]), (_equal, fresh_first)):
             for entry in entries:
-                if any(same(x, t) for x in given for t in entry.tensors):
-                    return entry
-        fresh = [e for e in self.queue if not e.used] or self.queue
-        sized = [e for e in fresh if e.tensors and (e.tensors[0].shape[:1] or (1,))[0] == examples] or fresh
-        if len(sized) == 1 or not given:
-            return sized[0]
-        return max(sized, key=lambda e: _likeness(given[0], e.tensors))  # max keeps the oldest of equals
+                found = find(given, entry)
+                if found is not None:
+                    return found
+        sized = [e for e in fresh_first if e.tensors and (e.tensors[0].shape[:1] or (1,))[0] == examples]
+        if not sized:
+            return None
+        likeness = {id(e): _likeness(given[0], e.tensors) for e in sized} if len(sized) > 1 else {}
+        best = max(sized, key=lambda e: likeness.get(id(e), 0.0))  # max keeps the first of equals
+        return best if likeness.get(id(best), 0.0) >= ALIKE else sized[0]
 
     def close_window(self) -> None:
         """Forget the batches that an update has used, and those passed over before them."""
@@ -93,13 +120,37 @@ class Fetches:
         return False
 
 
-def _shares_memory(x: Tensor, t: Tensor) -> bool:
-    return x.numel() > 0 and x.data_ptr() == t.data_ptr() and x.data_ptr() != 0
+def _shared(given: list[Tensor], entry: Fetched) -> Fetched | None:
+    """Return the entry whose memory forward was given, or the rows of it that it was given."""
+    for t in entry.tensors:
+        for x in given:
+            if not x.numel() or x.untyped_storage().data_ptr() != t.untyped_storage().data_ptr():
+                continue
+            if x.numel() == t.numel():
+                if x.data_ptr() == t.data_ptr():
+                    return entry
+            elif x.dim() and t.dim() and x.shape[0] < t.shape[0] and x.shape[1:] == t.shape[1:] and t.stride(0):
+                begin, rest = divmod(x.storage_offset() - t.storage_offset(), t.stride(0))
+                if not rest and 0 <= begin <= t.shape[0] - x.shape[0]:
+                    return entry.part(begin, begin + x.shape[0])
+    return None
 
 
-def _is_equal(x: Tensor, t: Tensor) -> bool:
-    if x.numel() != t.numel() or x.numel() < 2:
-        return False
+def _equal(given: list[Tensor], entry: Fetched) -> Fetched | None:
+    """Return the entry with the content that forward was given, or its next rows."""
+    for t in entry.tensors:
+        for x in given:
+            if x.numel() == t.numel() > 1:
+                if _same_content(x, t):
+                    return entry
+            elif x.dim() and t.dim() and x.numel() > 1 and x.shape[1:] == t.shape[1:]:
+                end = entry.rows_used + x.shape[0]
+                if end <= t.shape[0] and _same_content(x, t[entry.rows_used : end]):
+                    return entry.part(entry.rows_used, end)
+    return None
+
+
+def _same_content(x: Tensor, t: Tensor) -> bool:
     if x.dtype == t.dtype and x.device == t.device:
         return torch.equal(x.detach().reshape(-1), t.reshape(-1))
     return torch.equal(x.detach().reshape(-1).to("cpu", torch.float64), t.reshape(-1).to("cpu", torch.float64))

@@ -47,14 +47,15 @@ class Columns:
         with torch.no_grad():
             if self.plain and None not in {None if g is None or g.layout != torch.strided else 0 for g in grads}:
                 return torch.cat([grad.reshape(-1) for grad in grads])
+            dtype = next((g.dtype for g in grads if g is not None and g.dtype == torch.float64), self.dtype)
             parts = []
             for grad, index, size in zip(grads, self.indices, self.sizes, strict=True):
                 if grad is None:
-                    parts.append(torch.zeros(size, dtype=self.dtype, device=self.device))
+                    parts.append(torch.zeros(size, dtype=dtype, device=self.device))
                     continue
                 flat = (grad.to_dense() if grad.layout != torch.strided else grad).detach().reshape(-1)
                 flat = flat if index is None else flat[index]
-                parts.append(flat.to(device=self.device, dtype=flat.dtype if self.dtype == flat.dtype else self.dtype))
+                parts.append(flat.to(device=self.device, dtype=dtype))
             return torch.cat(parts)
 
     def covers(self, held: set[int]) -> Tensor | None:
@@ -82,6 +83,8 @@ class Gradients:
         self._given: dict[int, Tensor] | None = {} if rows and self.low else None  # by parameter, in float32
         self._hooks = [] if self._given is None else [p.register_hook(self._give(i)) for i, p in self._numbered()]
         self.ids = {id(p) for p in self.parameters}
+        self.model = model
+        self.replaced_by_others = False  # an optimizer holds parameters that the model did not have when it was watched
         self.active = self.parameters  # those that an optimizer is known to hold
         self.columns = Columns(self.parameters) if rows else None
         self.kept: Tensor | None = None  # columns of the active parameters; None for all
@@ -134,7 +137,9 @@ class Gradients:
         held = self._owners.get(owner)
         if held is None:
             groups = owner.param_groups if isinstance(owner, Optimizer) else [{"params": owner.parameters()}]
-            held = self._owners[owner] = self.ids & {id(p) for group in groups for p in group["params"]}
+            given = {id(p) for group in groups for p in group["params"]}
+            held = self._owners[owner] = self.ids & given
+            self.replaced_by_others |= not held and bool(given & {id(p) for p in self.model.parameters()})
             known = set().union(*(ids for other, ids in self._owners.items() if isinstance(other, Optimizer)))
             if known:
                 self.active = [p for p in self.parameters if id(p) in known]

@@ -10,8 +10,8 @@ from accumkit.trace.measure import Open
 
 def carried(window: Open, gradients: Gradients, optimizer: Optimizer) -> float:
     """Return which part of an optimizer's gradient is left over from updates before."""
-    if not window.held:  # a step on what the step before it left
-        return 1.0 if gradients.left() else 0.0
+    if not window.held:  # a step on what the step before it left, unless it was written there since
+        return 1.0 if gradients.left() and not gradients.touched() else 0.0
     if window.carried_factor == 0.0:
         return 0.0
     if window.carried is None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -17,7 +18,7 @@ class Listener(Protocol):  # what each call means stands where it is made
 
     model: nn.Module
 
-    def pass_begins(self, length: int) -> int: ...  # batches in the loader, -1 where it does not say
+    def pass_begins(self, length: int, size: int | None) -> int: ...  # batches, -1 where unknown; examples in one
     def fetched(self, number: int, batch: Any, location: str | None) -> None: ...
     def forward_begins(self, args: tuple, kwargs: dict, location: str | None) -> None: ...
     def forward_ends(self, output: Any) -> None: ...
@@ -30,6 +31,7 @@ class Listener(Protocol):  # what each call means stands where it is made
     def scaler_steps(self, scaler: GradScaler | None) -> None: ...
     def scaler_updated(self, scaler: GradScaler, scale: float, location: str | None) -> None: ...
     def scaled(self, optimizer: Optimizer, factor: float, location: str | None) -> None: ...
+    def clip_begins(self, tensors: list, total_norm: float | None) -> None: ...
     def clipped(self, tensors: list, factor: float | None, max_norm: float | None, location: str | None) -> None: ...
     def step_begins(self, optimizer: Optimizer, location: str | None) -> None: ...
     def step_ends(self, optimizer: Optimizer) -> None: ...
@@ -39,7 +41,25 @@ class Listener(Protocol):  # what each call means stands where it is made
 
 
 listeners: list[Listener] = []
-depth = {"backward": 0, "scheduler": 0, "closure": 0}  # of calls within calls of one kind
+
+
+class Depth(threading.local):
+    """How deep this thread is in calls within calls; another thread's training is its own."""
+
+    def __init__(self) -> None:
+        self.counts = {"backward": 0, "scheduler": 0, "closure": 0}
+        self.calling: set[int] = set()  # ids of modules whose forward runs
+
+    def __getitem__(self, kind: str) -> int:
+        """Return the depth of calls of a kind."""
+        return self.counts[kind]
+
+    def __setitem__(self, kind: str, value: int) -> None:
+        """Set it."""
+        self.counts[kind] = value
+
+
+depth = Depth()
 stepping: weakref.WeakKeyDictionary[Optimizer, int] = weakref.WeakKeyDictionary()  # nested super().step() calls
 
 
@@ -83,4 +103,4 @@ def step_failed() -> None:
 def reset() -> None:
     """Start afresh, when the last listener has gone."""
     stepping.clear()
-    depth.update(dict.fromkeys(depth, 0))
+    depth.__init__()

@@ -14,8 +14,20 @@ from torch import Tensor
 from accumkit.trace.gradients import Columns
 from accumkit.trace.record import MicroBatch, Update
 from accumkit.trace.replay import Piece, Twin, mark
-from accumkit.trace.shares import FIT_RESIDUAL, SAME, by_fit, by_projection, compare, factor_of, right_clip, settle
+from accumkit.trace.shares import (
+    FIT_RESIDUAL,
+    SAME,
+    by_fit,
+    by_projection,
+    compare,
+    factor_of,
+    right_clip,
+    seen_before,
+    settle,
+)
 
+REPLAYED = 1e-3  # of the increments, left unexplained by the replay; more, and it is no replay of what the loop did
+LARGE = 1e-2  # a difference of gradients that no rounding makes
 COUPLED = {torch.float64: 1e-6, torch.float32: 1e-4}  # joined against separate gradients; below, it is rounding
 
 
@@ -77,6 +89,8 @@ class Open:
     carried_factor: float = 1.0
     unscaled: list[float] = field(default_factory=list)  # factors applied since the last backward
     clipped: list[float] = field(default_factory=list)
+    before_clip: Tensor | None = None  # .grad before a clip that no one factor describes, shape (columns,)
+    unscaled_before: int = 0  # how many of the unscaling factors came before that
     max_norm: float | None = None
     by_value: bool = False  # clipped entry by entry, max_norm being the limit of each
     clip_scale: float | None = None  # what the gradient was multiplied by when it was clipped
@@ -117,7 +131,7 @@ class Open:
         """Forget what was done to ``.grad``, for a backward has added to it."""
         self.unscaled.clear()
         self.clipped.clear()
-        self.max_norm = self.clip_scale = self.hand = None
+        self.max_norm = self.clip_scale = self.hand = self.before_clip = None
         self.by_value = False
 
 
@@ -162,13 +176,21 @@ def unmeasured(window: Open, count: float | None, why: str | None) -> Measured:
 def why_not(window: Open, versions: list[int]) -> str | None:
     """Return why a window cannot be replayed, or None."""
     if not window.held:
-        return "a step without a backward since the one before"
+        return (
+            "a step without a backward seen since the one before; what autograd.grad gives, or a hook of the optimizer "
+            "inside backward, passes unseen"
+        )
     if any(not held.pieces for held in window.held):
-        return "a backward call came without a forward call of the watched model before it"
+        return (
+            "a backward call came without a forward call of the watched model before it; watch the module that the "
+            "loop calls, and call it, not its forward or its parts"
+        )
     if window.versions != versions:
         return "the parameters changed inside the window, so its micro-batches had different models"
     if not all(isfinite(held.count) for held in window.held):
         return "the objective's count is not a finite number"
+    if any(held.count < 0 for held in window.held):
+        return "the objective's count is negative"
     if any(piece.marks != mark(piece.tensors) for held in window.held for piece in held.pieces):
         return (
             "the memory of a micro-batch's inputs was written again before the step (a loader that reuses one "
@@ -189,6 +211,7 @@ class Gauge:
     kept: Tensor | None = None  # columns of the parameters that the optimizer holds; None for all
     coupled: bool = False  # the model is known to mix the examples of a micro-batch (BatchNorm)
     sample: bool = False  # measure rounding, in float64, on this window
+    first: bool = False  # it is the first one that is measured
 
     def rows(self, tensor: Tensor) -> Tensor:
         """Return a row, or rows, cut to the kept columns, in float64."""
@@ -219,7 +242,11 @@ def measure(window: Open, at_step: Tensor, full_norm: float, gauge: Gauge) -> Me
     unscaled = prod(window.unscaled)
     weights = torch.tensor([r * unscaled * count for r, h in zip(raw, window.held, strict=True) if r and h.count])
     at_step = gauge.rows(at_step)
-    settled = settle(gauge.rows(window.accumulated), at_step, unscaled, clip, weights, window.by_value)
+    if window.before_clip is None:
+        settled = settle(gauge.rows(window.accumulated), at_step, unscaled, clip, weights, window.by_value)
+    else:
+        later = prod(window.unscaled[window.unscaled_before :])
+        settled = seen_before(gauge.rows(window.accumulated), gauge.rows(window.before_clip), at_step, later)
     found.shares = [r * settled.factor * held.count for r, held in zip(raw, window.held, strict=True)]
     found.unexplained = max(found.unexplained, settled.strange)
     found.gradient_ratio, found.cosine, found.relative_error = compare(settled.made, reference)
@@ -232,8 +259,9 @@ def measure(window: Open, at_step: Tensor, full_norm: float, gauge: Gauge) -> Me
         found.expected_clip_factor = right_clip(settled.made, found.grad_norm, window.max_norm, window.by_value)
     if gauge.sample:
         first = next(held.pieces for held in own if held.count)
-        exact = gauge.rows(gauge.wide().gradients(first, gauge.columns))
-        found.floor = compare(gauge.rows(gauge.twin.gradients(first, gauge.columns)), exact)[2]
+        exact = _in_float64(lambda: gauge.wide().gradients(first, gauge.columns))
+        if exact is not None:
+            found.floor = compare(gauge.rows(gauge.twin.gradients(first, gauge.columns)), gauge.rows(exact))[2]
     return found
 
 
@@ -262,19 +290,44 @@ def _coefficients(
     separate = sum(m for m, held in zip(gradients, window.held, strict=True) if not held.leaked) / count
     if reference is None:
         reference = separate
+        elsewhere = any(piece.others is not None for piece in pieces)  # it draws on generators that joining cannot set
+        if gauge.first and not gauge.coupled and not elsewhere and found.unexplained <= REPLAYED:
+            found.coupled = _coupled_without_dropout(pieces, gauge)
     elif not gauge.coupled:
-        found.coupled = _are_coupled(reference, separate, pieces, count, gauge)
+        moving = any(not torch.equal(a, b) for a, b in zip(pieces[0].buffers, pieces[-1].buffers, strict=True))
+        if not moving and found.unexplained <= REPLAYED:
+            found.coupled = _are_coupled(reference, separate, pieces, gauge)
         reference = reference if found.coupled else separate  # joined rows round otherwise than the loop's own
     if extra is not None:
         reference = reference + extra
     return [c for c, _, _ in parts], reference
 
 
-def _are_coupled(joined: Tensor, separate: Tensor, pieces: list[Piece], count: float, gauge: Gauge) -> bool:
+def _are_coupled(joined: Tensor, separate: Tensor, pieces: list[Piece], gauge: Gauge) -> bool:
     """Say whether examples act on each other: the joined gradient is not the sum of the separate ones."""
     apart = compare(separate, joined)[2]
     if apart <= COUPLED[gauge.columns.dtype] or gauge.columns.dtype == torch.float64:
         return apart > COUPLED[gauge.columns.dtype]
-    twin = gauge.wide()  # rounding may do it in float32, late in training
-    exact = twin.joined(pieces, gauge.columns)
-    return exact is None or compare(twin.gradients(pieces, gauge.columns), exact)[2] > COUPLED[torch.float32]
+    exact = _in_float64(lambda: gauge.wide().joined(pieces, gauge.columns))  # rounding may do it, late in training
+    if exact is None:
+        return apart > LARGE
+    return compare(gauge.wide().gradients(pieces, gauge.columns), exact)[2] > COUPLED[torch.float32]
+
+
+def _coupled_without_dropout(pieces: list[Piece], gauge: Gauge) -> bool:
+    """Say whether examples act on each other in a model whose random masks forbid joining, by leaving the masks out."""
+    twin = gauge.twin
+    twin.leave_out_masks()
+    before = torch.get_rng_state()
+    joined = twin.joined(pieces, gauge.columns)
+    if joined is None or not torch.equal(before, torch.get_rng_state()):
+        return False  # it cannot be joined, or draws in other ways too
+    return _are_coupled(joined, twin.gradients(pieces, gauge.columns), pieces, gauge)
+
+
+def _in_float64(run: Callable[[], Tensor | None]) -> Tensor | None:
+    """Return what a run of the float64 copy gives; None where the model or objective insists on its own precision."""
+    try:
+        return run()
+    except Exception:  # the reader's code; the loop's own precision is measured all the same
+        return None

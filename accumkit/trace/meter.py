@@ -36,6 +36,7 @@ class Meter:
         self.masks: dict[int, tuple[int, int]] = {}  # by a window's first micro-batch
         self.coupled: list[str] = []  # layers, or "examples", found to mix the examples of a micro-batch
         self.number = 0  # windows measured
+        self.has_term = objective is not None and objective.per_update is not None
         self.twin: Twin | None = None
         self.wide: Twin | None = None
 
@@ -57,7 +58,9 @@ class Meter:
             with undisturbed(self.gradients.columns.device), muted():
                 self.twin = self.twin or Twin(self.model, self.objective)
                 kept = self.gradients.columns_of(optimizer)
-                gauge = Gauge(self.gradients.columns, self.twin, self._widened, kept, bool(mixing), sample)
+                gauge = Gauge(
+                    self.gradients.columns, self.twin, self._widened, kept, bool(mixing), sample, self.number == 0
+                )
                 found = measure(window, at_step, self.gradients.norm(optimizer), gauge)
         except Exception as error:  # the reader's model or objective, on a copy
             hint = f" ({SHOW_BATCHES})" if any(piece.number < 0 for piece in pieces) else ""

@@ -30,13 +30,13 @@ class Tracked:
 
 def masks_of(window: Open) -> tuple[int, int]:
     """Return how many micro-batches drew random numbers in forward, and how many drew those of an earlier one."""
-    seen: set[tuple[bytes, ...]] = set()
+    seen: set[tuple] = set()
     drew = repeated = 0
     for held in window.held:
-        states = next((piece.rng for piece in held.pieces if piece.drew), None)
-        if states is None:
+        piece = next((piece for piece in held.pieces if piece.drew), None)
+        if piece is None:
             continue
-        key = tuple(state.numpy().tobytes() for state in states)
+        key = (*(state.numpy().tobytes() for state in piece.rng), repr(piece.others))
         drew += 1
         repeated += key in seen
         seen.add(key)

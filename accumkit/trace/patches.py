@@ -23,13 +23,18 @@ def model_call(original: Callable) -> Callable:
     def __call__(self: nn.Module, *args: Any, **kwargs: Any) -> Any:
         if torch.compiler.is_dynamo_compiling():  # tracing through here; the compiled module is the one watched
             return original(self, *args, **kwargs)
-        watched = [other for other in listeners if other.model is self] if not depth["backward"] else ()
+        inner = depth["backward"] or id(self) in depth.calling  # of a checkpoint, or of a base class watched too
+        watched = () if inner else [other for other in listeners if other.model is self]
         if not watched:  # a copy, another model of this class, or a checkpoint's recomputation
             return original(self, *args, **kwargs)
         line = where(sys._getframe(1))
         for listener in watched:
             call(listener, "forward_begins", args, kwargs, line)
-        output = original(self, *args, **kwargs)
+        depth.calling.add(id(self))
+        try:
+            output = original(self, *args, **kwargs)
+        finally:
+            depth.calling.discard(id(self))
         for listener in watched:
             call(listener, "forward_ends", output)
         return output
@@ -72,6 +77,8 @@ def clip_with_norm(original: Callable) -> Callable:
 
     def clip(parameters: Any, max_norm: float, total_norm: Any, *args: Any, **kwargs: Any) -> Any:
         parameters = [parameters] if isinstance(parameters, torch.Tensor) else list(parameters)
+        if max_norm != float("inf"):
+            tell("clip_begins", parameters, float(total_norm))
         result = original(parameters, max_norm, total_norm, *args, **kwargs)
         note_clip(parameters, float(max_norm), float(total_norm))
         return result
@@ -106,6 +113,7 @@ def group_for_clip(original: Callable) -> Callable:
         if frame.f_code.co_name == "clip_grad_value_":
             limit = frame.f_locals.get("clip_value")  # the caller's argument; torch hands it to nothing that is seen
             limit = float(limit) if isinstance(limit, (int, float)) else None
+            tell("clip_begins", [grad for grads in nested for grad in grads], None)
             tell("clipped", [grad for grads in nested for grad in grads], None, limit, where(frame))
         return result
 
@@ -190,7 +198,9 @@ def _begin(loader: Any) -> list[tuple[Listener, int]]:
         length = len(loader)
     except TypeError:  # a stream
         length = -1
-    return [(listener, call(listener, "pass_begins", length)) for listener in listeners]
+    size = getattr(loader, "batch_size", None)
+    size = size if isinstance(size, int) else None
+    return [(listener, call(listener, "pass_begins", length, size)) for listener in listeners]
 
 
 def fetch(original: Callable) -> Callable:
@@ -211,6 +221,9 @@ def told(iterator: Any, source: Any) -> Any:
         yield batch
 
 
+_last: weakref.WeakKeyDictionary[Optimizer, Any] = weakref.WeakKeyDictionary()  # a hook behind the reader's own
+
+
 def before_step(optimizer: Optimizer, args: tuple, kwargs: dict) -> Any:
     """See an optimizer's step begin; a closure is part of it, and the step begins anew after each evaluation."""
     stepping[optimizer] = stepping.get(optimizer, 0) + 1
@@ -219,7 +232,13 @@ def before_step(optimizer: Optimizer, args: tuple, kwargs: dict) -> Any:
     line = where(sys._getframe(1))
     closure = kwargs.get("closure", args[1] if len(args) > 1 else None)
     if not callable(closure):
-        tell("step_begins", optimizer, line)
+        own = (
+            optimizer._optimizer_step_pre_hooks
+        )  # private; the reader's hooks run after this one, and may change .grad
+        if own:
+            _last[optimizer] = optimizer.register_step_pre_hook(lambda *_: tell("step_begins", optimizer, line))
+        else:
+            tell("step_begins", optimizer, line)
         return None
 
     @functools.wraps(closure)
@@ -239,4 +258,7 @@ def after_step(optimizer: Optimizer, args: tuple, kwargs: dict) -> None:
     """See an optimizer's step end."""
     stepping[optimizer] = max(0, stepping.get(optimizer, 1) - 1)
     if not stepping[optimizer]:
+        handle = _last.pop(optimizer, None)
+        if handle is not None:
+            handle.remove()
         tell("step_ends", optimizer)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import weakref
+from math import prod
+from threading import get_ident
 from typing import Any
 
 import torch
@@ -23,13 +25,15 @@ from accumkit.trace.patches import told
 from accumkit.trace.record import Event, Trace, Update
 from accumkit.trace.replay import Piece
 from accumkit.trace.scaling import Scaling, clip_scale
-from accumkit.trace.shares import factor_of
+from accumkit.trace.shares import SAME, factor_of
 from accumkit.trace.touches import Touches
 
 SEVERAL = (
-    "several optimizers step this model's parameters at different boundaries; the shares are those of the one that "
-    "steps most often, for its own parameters"
+    "several optimizers step this model's parameters, and one of them uses gradients from before the window: it steps "
+    "at other boundaries, or its gradients are never cleared"
 )
+REPLACED = "parameters were replaced while the model was watched; what was done to the new ones was not seen"
+CHANGED = "a second optimizer stepped with gradients that were changed after the first one's step"
 
 
 class Recorder(Touches):
@@ -42,6 +46,7 @@ class Recorder(Touches):
         self.gradients = Gradients(model, rows=self.measured)
         self.scaling = Scaling(trace)
         self.meter = Meter(model, objective, self.gradients)
+        self.thread = get_ident()  # the one in which the model's forward runs
         self.begun = 0  # micro-batches so far
         self.window = Open()
         self.pieces: list[Piece] = []  # forward calls since the last backward
@@ -52,6 +57,7 @@ class Recorder(Touches):
         self.reaches: set[Tag] | None = None  # the graphs that the running backward passes
         self.retains = self.retained = False  # whether the running, and the last, backward keeps its graph
         self.graphs: list[weakref.ref[Tag] | None] = []  # of the last window
+        self.at_step: Tensor | None = None  # .grad at the last step
         self.waiting: set[int] = set()  # parameters whose gradient spans the last window and earlier ones
 
     # what the loop is fed
@@ -59,8 +65,8 @@ class Recorder(Touches):
         """Yield from an iterable, noting each batch."""
         return told(iter(iterable), iterable)
 
-    def pass_begins(self, length: int) -> int:
-        return self.capture.fetches.start(length)
+    def pass_begins(self, length: int, size: int | None) -> int:
+        return self.capture.fetches.start(length, size)
 
     def fetched(self, number: int, batch: Any, location: str | None) -> None:
         self._event("batch", location)
@@ -73,6 +79,7 @@ class Recorder(Touches):
             else:  # that step raised
                 self.ready = None
                 step_failed()
+        self.thread = get_ident()
         if not torch.is_grad_enabled():
             self._event("evaluation", location)
             self.capture.evaluated(args, kwargs)
@@ -90,6 +97,8 @@ class Recorder(Touches):
 
     # backward
     def backward_begins(self, roots: Any, retain: bool) -> None:
+        if get_ident() != self.thread:
+            return  # another thread trains another model
         window, gradients = self.window, self.gradients
         # one forward that waits is the one; of several, the graph tells which
         self.reaches, self.retains = reached(roots) if len(self.pieces) > 1 else None, retain
@@ -126,6 +135,8 @@ class Recorder(Touches):
         return self.gradients.zero(row) and not self.gradients.zero(self.window.accumulated)
 
     def backward_ends(self, location: str | None) -> None:
+        if get_ident() != self.thread:
+            return
         touched = self.gradients.renewed()
         scale = self.scaling.taken(own=touched)
         if not touched:
@@ -135,12 +146,15 @@ class Recorder(Touches):
         if increment is None:
             increment = after if after is None or self.before is None else after - self.before
         pieces = self._take_pieces()
-        if pieces or not window.held:
+        last = window.held[-1] if window.held else None
+        if pieces and last is not None and not last.pieces and self.meter.has_term:
+            last.pieces, last.epoch = pieces, self.capture.epoch_of(pieces)  # the objective's own term came first
+            last.increment, last.factor = last.increment * last.factor + increment, 1.0
+        elif pieces or last is None or not last.pieces:
             epoch = self.capture.epoch_of(pieces)
             window.held.append(Held(self.begun, epoch, location, pieces, increment, scale=scale))
             self.begun += 1
         else:  # a second backward for the same forward: another term of its loss
-            last = window.held[-1]
             last.increment = None if increment is None else last.increment * last.factor + increment
             last.factor = 1.0
         window.accumulated = after
@@ -164,12 +178,28 @@ class Recorder(Touches):
             return
         if not self.window.held and self.stepped is not None and self.stepped() is not optimizer:
             self._event("step", location)  # a second optimizer of the same model, at the same boundary
-            if self.waiting & self.gradients.ids_of(optimizer):
-                self.capture.reason(SEVERAL)
+            self._second(optimizer)
             return
         found_inf = getattr(optimizer, "found_inf", None)  # fused optimizers are told by the scaler and skip inside
         skipped = found_inf is not None and bool(found_inf.item())
         self.ready = (optimizer, self._close(optimizer, location, skipped))
+
+    def _second(self, optimizer: Optimizer) -> None:
+        """Look whether another optimizer's step uses the gradient that the window made, and nothing older."""
+        updates, why = self.trace.updates, None
+        if self.waiting & self.gradients.ids_of(optimizer):
+            self.capture.reason(SEVERAL)
+            why = SEVERAL
+        elif self.at_step is not None:
+            kept = self.gradients.columns_of(optimizer)
+            rows = [r if kept is None else r[kept] for r in (self.at_step, self.gradients.row())]
+            factor, rest = factor_of(rows[0].double(), rows[1].double())
+            if rest > SAME or abs(factor / prod(self.window.unscaled) - 1) > SAME:
+                why = CHANGED
+            self.window.renew()
+        if why is not None and self.measured and updates:
+            hidden = tuple(m._replace(share=None) for m in updates[-1].micro_batches)
+            updates[-1] = updates[-1]._replace(why=why, micro_batches=hidden)
 
     def step_ends(self, optimizer: Optimizer) -> None:
         if self.ready is not None and self.ready[0] is optimizer:
@@ -197,9 +227,8 @@ class Recorder(Touches):
         found = self.meter.measure(window, optimizer, row, skipped)
         if self.measured:
             window.find_repeats()
-        errors = (None, None)
-        if self.gradients.low and self.measured and window.held and window.carried is None and not skipped:
-            errors = rounding(window.held, window.accumulated, self.gradients)
+        errors = rounding(window, self.gradients) if self.measured and not skipped else (None, None)
+        self.at_step = row
         self.capture.copying |= found.why is not None and "memory" in found.why
         return Update(
             index=len(self.trace.updates),
@@ -264,6 +293,8 @@ class Recorder(Touches):
         self.trace.fetch = None
         self.trace.graphs_retained += self.retained
         self.gradients.close()
+        if self.gradients.replaced_by_others:
+            self.capture.reason(REPLACED)
         self.meter.tell(self.trace)
         if self.window.held:
             self._lose(self.window.held)

@@ -19,6 +19,7 @@ from accumkit.trace.gradients import Columns
 
 MAX_JOINED = 4_000_000  # numbers in a window's joined inputs; beyond, micro-batches are replayed one by one
 
+DROPOUT = (nn.modules.dropout._DropoutNd, nn.RReLU)  # private in name; every dropout layer is one
 COUPLING = (nn.modules.batchnorm._BatchNorm,)  # private in name, stable since torch 1.0; every BatchNorm is one
 
 
@@ -37,6 +38,8 @@ class Piece:
     buffers: list[Tensor]  # the model's, before the call
     number: int = -1  # of the pass over the data that its batch was fetched in; -1: no loader
     again: bool = False  # without a loader: its tensors had been fed before in this pass
+    others: tuple | None = None  # the states of Python's and numpy's generators before the call, where it draws on them
+    whole: bool = False  # its leading size is more than a batch's examples: the first dimension is another one
     tag: weakref.ref | None = None  # lives as long as its graph
     drew: bool = False  # forward drew random numbers
     marks: tuple[float, ...] = ()  # sums of its tensors, to notice memory that is used again
@@ -94,20 +97,37 @@ def set_rng_states(states: list[Tensor], device: torch.device) -> None:
         torch.cuda.set_rng_state(states[1], device)
 
 
+def other_states() -> tuple:
+    """Return the states of Python's and numpy's generators, which forward may draw on too."""
+    numpy = sys.modules.get("numpy")  # a model can draw on it only if it is loaded
+    return random.getstate(), numpy.random.get_state(legacy=False) if numpy else None
+
+
+def set_other_states(states: tuple) -> None:
+    """Set what ``other_states`` returned."""
+    random.setstate(states[0])
+    if states[1] is not None:
+        sys.modules["numpy"].random.set_state(states[1])
+
+
+def other_draws(before: tuple, after: tuple) -> bool:
+    """Say whether Python's or numpy's generator was drawn on between two of its states."""
+    if before[0] != after[0]:
+        return True
+    old, new = (s[1]["state"] if s[1] else {} for s in (before, after))
+    return old.get("pos") != new.get("pos") or any((a != b).any() for a, b in [(old.get("key"), new.get("key"))] if old)
+
+
 @contextmanager
 def undisturbed(device: torch.device) -> Iterator[None]:
     """Run a block with gradients on and autocast off, and give every random generator back as it was."""
-    states, pythons = rng_states(device), random.getstate()
-    numpy = sys.modules.get("numpy")  # a model can draw from it only if it is loaded
-    numpys = numpy.random.get_state() if numpy else None
+    states, others = rng_states(device), other_states()
     try:
         with torch.inference_mode(False), torch.enable_grad(), torch.autocast(device.type, enabled=False):
             yield
     finally:
         set_rng_states(states, device)
-        random.setstate(pythons)
-        if numpy:
-            numpy.random.set_state(numpys)
+        set_other_states(others)
 
 
 def eager(model: nn.Module) -> nn.Module:
@@ -139,8 +159,15 @@ class Twin:
         with torch.no_grad():
             for own, theirs in self.pairs:
                 own.copy_(theirs)
+                own.requires_grad_(theirs.requires_grad)
         for own, theirs in self.modules:
             own.training = theirs.training
+
+    def leave_out_masks(self) -> None:
+        """Turn dropout off, until the next ``follow``."""
+        for own, _ in self.modules:
+            if isinstance(own, DROPOUT):
+                own.training = False
 
     def _run(self, piece: Piece, args: tuple, kwargs: dict, batch: Any) -> Tensor:
         objective = self.objective
@@ -161,6 +188,8 @@ class Twin:
         device = self.parameters[0].device
         for piece in pieces:
             set_rng_states(piece.rng, device)
+            if piece.others is not None:
+                set_other_states(piece.others)
             with torch.no_grad():
                 for own, then in zip(self.model.buffers(), piece.buffers, strict=False):
                     own.copy_(then)
@@ -182,7 +211,10 @@ class Twin:
         with torch.no_grad():
             for own, then in zip(self.model.buffers(), pieces[0].buffers, strict=False):
                 own.copy_(then)
-        return self._backward(self._run(pieces[0], args, kwargs, batch), columns)
+        try:
+            return self._backward(self._run(pieces[0], args, kwargs, batch), columns)
+        except Exception:  # a model that takes micro-batches of one size only, say; one by one it may do
+            return None
 
     def per_update(self, columns: Columns) -> Tensor:
         """Return the gradient of the objective's once-an-update term. Shape (columns,)."""
@@ -199,8 +231,15 @@ class Twin:
 
 
 def join(pieces: list[Piece]) -> tuple[tuple, dict, Any] | None:
-    """Concatenate the pieces' inputs and batches along the examples; None where their shapes do not allow it."""
-    if sum(t.numel() for piece in pieces for t in piece.tensors) > MAX_JOINED:
+    """Concatenate the pieces' inputs and batches along the examples; None where their shapes do not allow it.
+
+    Every tensor must have the examples in its first dimension: a mask, an offset or sequences laid time first must not
+    be concatenated.
+    """
+    tensors = [(t, piece.examples) for piece in pieces for t in piece.tensors]
+    if any(piece.whole for piece in pieces) or any(not t.dim() or t.shape[0] != n for t, n in tensors):
+        return None
+    if sum(t.numel() for t, _ in tensors) > MAX_JOINED:
         return None
     try:
         parts = [_cat([getattr(piece, name) for piece in pieces]) for name in ("args", "kwargs", "batch")]

@@ -118,6 +118,16 @@ def settle(
     return Settled(accumulated * (unscaled * left), unscaled * left, clipped, 0.0)
 
 
+def seen_before(accumulated: Tensor, before_clip: Tensor, at_step: Tensor, unscaled: float) -> Settled:
+    """Settle a gradient that was looked at before it was clipped; ``unscaled``: what unscaling did after that."""
+    factor, rest = factor_of(accumulated, before_clip)
+    made = before_clip * unscaled
+    norm = made.norm().item()
+    return Settled(
+        made, factor * unscaled, at_step.norm().item() / norm if norm else None, rest if rest > SAME else 0.0
+    )
+
+
 def right_clip(made: Tensor, norm: float, limit: float, by_value: bool) -> float:
     """Return what clipping should make of an unscaled gradient's length; ``limit``: of its norm, or of each value."""
     if not by_value:

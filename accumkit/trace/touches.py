@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from math import isfinite
 from typing import Any
 
+import torch
 from torch.amp import GradScaler
 from torch.optim import Optimizer
 
@@ -56,15 +58,34 @@ class Touches:
             self.window.unscaled.append(factor)
             self._event("unscale", location, 1 / factor)
 
+    def clip_begins(self, tensors: list, total_norm: float | None) -> None:
+        """Look at the gradients before they are clipped in a way that no single factor and limit describe.
+
+        That is: value by value (no norm), only some of them (a layer), or by another norm than the length.
+        """
+        window, gradients = self.window, self.gradients
+        if not self.measured or not window.held or window.before_clip is not None or gradients.empty():
+            return
+        with_gradient = [p for p in gradients.active if p.grad is not None]
+        ids = {id(tensor) for tensor in tensors}
+        if total_norm is not None and ids >= {id(p) for p in with_gradient}:
+            length = torch.stack([p.grad.norm() for p in with_gradient]).norm().item()
+            if abs(total_norm - length) <= 1e-3 * length or not isfinite(length):
+                return
+        elif not ids & ({id(p) for p in with_gradient} | {id(p.grad) for p in with_gradient}):
+            return
+        window.before_clip, window.unscaled_before = gradients.row(), len(window.unscaled)
+
     def clipped(self, tensors: list, factor: float | None, max_norm: float | None, location: str | None) -> None:
         """Hear that gradients were clipped; by value where there is no factor."""
         own = self.gradients.ids | {id(p.grad) for p in self.gradients.active}
         if any(id(tensor) in own for tensor in tensors) or self._aside(tensors):
             window = self.window
-            if factor is not None:
+            if factor is not None and window.before_clip is None:
                 window.clipped.append(factor)
             window.by_value = factor is None
-            window.max_norm, window.clip_scale = max_norm, window.scale
+            window.max_norm = None if factor is not None and window.before_clip is not None else max_norm
+            window.clip_scale = window.scale
             self._event("clip", location, factor)
 
     def _aside(self, tensors: list) -> bool:

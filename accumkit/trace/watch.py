@@ -48,6 +48,10 @@ def watch(
     objective, a window's inputs are kept until its step and run again on a copy of the model: about twice the time,
     and the memory of one more model with its gradients.
 
+    A forward or an objective that keeps something outside the model's parameters and buffers (a generator or queue
+    of its own, a counter) is run again on it, so there watching does change the loop. Layers replaced in the block are
+    not followed. Forward hooks are left out of the copy, so that a reader's own do not fire twice.
+
     Examples
     --------
     >>> import accumkit as ak, torch
@@ -67,6 +71,10 @@ def watch(
     if tail not in ("step", "drop"):
         raise AccumkitError(f'tail needs "step" or "drop"; given: {tail!r}')
     model = _called(model)
+    if any(isinstance(p, nn.parameter.UninitializedParameter) for p in model.parameters()):
+        raise AccumkitError(
+            "the model has parameters without a shape yet (a lazy layer); run one batch through it before watching"
+        )
     trainable = [p for p in model.parameters() if p.requires_grad]
     if not trainable:
         raise AccumkitError("the model has no parameter that requires a gradient, so no loop can train it")

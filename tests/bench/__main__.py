@@ -7,12 +7,13 @@ import time
 
 import torch
 
-from . import loops, memory, watching
+from . import loops, memory, panel, watching
 
 BENCHES = [
     loops.bench,
     watching.bench,
     memory.bench,
+    panel.bench,
 ]  # each takes ``quick`` and returns a text; a new one is a line here
 
 

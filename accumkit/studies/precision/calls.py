@@ -116,8 +116,10 @@ class Orders:
             rows.append((", ".join(order.calls), *cells, _said(order)))
         kinds = {k: len(self.of(k)) for k in dict.fromkeys(order.kind for order in self.rows)}
         note = (
-            f"Cells: the length of the SGD update beside the right one. Scale {self.rows[0].scale:,.0f}, max_norm "
-            f"{self.rows[0].max_norm:g}. " + ", ".join(f"{n} {kind}" for kind, n in kinds.items()) + "."
+            "Cells: the length of the SGD update beside the right one; the last column quotes torch. Scale "
+            f"{self.rows[0].scale:,.0f}, max_norm {self.rows[0].max_norm:g}. "
+            + ", ".join(f"{n} {kind}" for kind, n in kinds.items())
+            + "."
         )
         return head, rows, note
 
@@ -260,5 +262,5 @@ def _said(order: Order) -> str:
     if order.kind in said:
         return said[order.kind]
     if order.refused is not None:
-        return f"torch refuses {order.refused_at[1]}: {order.refused.split('. ')[0].rstrip('.')}"
+        return f"{order.refused_at[1]}: {order.refused.split('. ')[0].rstrip('.')}"
     return "passes in silence" if order.kind == "silent" else "every step is skipped"

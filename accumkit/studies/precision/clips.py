@@ -57,7 +57,7 @@ class Clips:
     def _table(self) -> tuple[tuple[str, ...], list[tuple[str, ...]], str]:
         head = ("clipped", "scale", "true norm", "norm seen", "factor", "update / right", "cosine")
         rows = [
-            (r.way, f"{r.scale:,.0f}", f"{r.true_norm:.3f}", f"{r.seen_norm:,.4g}", _short(r.factor), times(r.ratio),
+            (r.way, f"{r.scale:,.0f}", f"{r.true_norm:.3f}", _seen(r.seen_norm), _short(r.factor), times(r.ratio),
              f"{r.cosine:.3f}")
             for r in self.rows
         ]  # fmt: skip
@@ -154,6 +154,10 @@ def _by_hand(model: nn.Module, max_norm: float) -> None:
     if norm > max_norm:
         for p in model.parameters():
             p.grad *= max_norm / norm
+
+
+def _seen(norm: float) -> str:
+    return f"{norm:,.0f}" if norm >= 1000 else f"{norm:.3f}"
 
 
 def _short(factor: float) -> str:
