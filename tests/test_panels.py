@@ -12,7 +12,7 @@ import torch
 
 from accumkit import panels
 from accumkit.panels import base
-from accumkit.panels.one_update import GROWS, STAYS, compare
+from accumkit.panels.one_update import COARSE, MORE, compare
 
 MAKERS = [panels.start_here, panels.one_update]
 
@@ -50,10 +50,14 @@ def test_pictures_have_their_sentence_as_alternative_text(make):
 def test_start_here_answers_its_slider():
     panel = panels.start_here(strict=True)
     steps = panel.controls["accumulation_steps"]
-    for n, sizes in ((1, "4, 4, 4, 4, 4, 4, 4 and 4"), (3, "12, 12 and 8"), (8, "32")):
+    for n, sizes in (
+        (1, "8 updates: 7 of 4 examples and 1 of 2"),
+        (3, "3 updates, of 12, 12 and 6 examples"),
+        (8, "1 update of 30 examples"),
+    ):
         before = panel.pictures.value
         steps.value = n
-        assert f"N = {n}: 32 examples" in panel.answered.sentence and f"of {sizes} examples." in panel.answered.sentence
+        assert panel.answered.sentence.startswith(f"N = {n}: 30 examples in 8 micro-batches of at most 4 make {sizes}.")
         assert panel.pictures.value != before and panel.answered.sentence in panel.sentence.value
 
 
@@ -76,11 +80,16 @@ def test_one_update_says_its_numbers():
     )
     panel.controls["micro_batch_size"].value = 16
     panel.controls["examples"].value = 3
-    assert panel.answered.sentence.startswith(
-        "3 examples in 1 micro-batch of at most 16, N = 3: 1 update, of 3 examples."
-    )
+    assert panel.answered.sentence.startswith("3 examples in 1 micro-batch of 3, N = 3: 1 update of 3 examples.")
     panel.controls["dtype"].value = "float32"
     assert panel.answered.sentence.endswith("below 1e-5.")
+    panel.controls["micro_batch_size"].value = 1
+    panel.controls["examples"].value = 48
+    assert panel.answered.sentence.startswith(
+        "48 examples in 48 micro-batches of 1, N = 3: 16 updates of 3 examples each."
+    )
+    panel.controls["accumulation_steps"].value = 5
+    assert "N = 5: 10 updates: 9 of 5 examples and 1 of 3." in panel.answered.sentence
 
 
 def test_the_comparison_can_fail(monkeypatch):
@@ -92,19 +101,24 @@ def test_the_comparison_can_fail(monkeypatch):
     assert "below" not in panel.answered.sentence, "a loop that averages differs from the big batch, and it shows"
 
 
-def test_prediction_waits_for_three_values_of_n_then_compares():
+def test_prediction_waits_for_what_it_names_then_compares():
     panel = panels.one_update(strict=True)
     (prediction,) = [widget for widget in tree(panel) if isinstance(widget, panels.Prediction)]
-    assert prediction.said == ""
-    prediction.choices.value = GROWS
-    assert prediction.said.startswith("You predict: it grows.")
-    for n in (4, 5):
-        panel.controls["accumulation_steps"].value = n
+    assert prediction.said == "" and prediction.choices.value is None
+    prediction.choices.value = MORE
+    assert prediction.said == "You predict: N = 8. Now try it; not set so far: N = 8, 17 examples and float32."
+    panel.controls["accumulation_steps"].value = 8
+    assert prediction.said.endswith("not set so far: 17 examples and float32.")
+    panel.controls["dtype"].value = "float32"
+    panel.controls["examples"].value = 17
+    assert prediction.said.endswith("not set so far: 17 examples."), "in float32 it says nothing of the examples"
+    panel.controls["dtype"].value = "float64"
     assert prediction.said == (
-        "For N = 3, 4 and 5 the relative difference was below 1e-12: it stays at rounding error, "
-        "not what you predicted (it grows)."
+        "The relative difference was below 1e-12 with N = 8, below 1e-12 with 17 examples and below 1e-5 with "
+        "float32. However the examples are grouped, only rounding is left, and that depends on the precision: not "
+        "what you predicted (N = 8)."
     )
-    prediction.choices.value = STAYS
+    prediction.choices.value = COARSE
     assert prediction.said.endswith("as you predicted.") and prediction.said in prediction.reply.value
 
 

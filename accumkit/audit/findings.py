@@ -153,16 +153,19 @@ def row(name: str, text: str) -> str:
 
 
 def number(value: float) -> str:
-    """Return a number as it is read aloud: 4, 0.25, 1.75, 65,540, 1.5e-05."""
+    """Return a number as it is read aloud, in three digits, counts in full: 4, 0.25, 2.33, 65,536, 1.5e-05."""
     if value and (abs(value) < 1e-3 or abs(value) >= 1e7):
         return f"{value:.3g}"
-    digits = 4 if abs(value) < 1e4 else 5
-    text = f"{float(f'{value:.{digits}g}'):,.4f}"
+    if abs(value) >= 1e3:
+        return f"{value:,.0f}"
+    # first to two digits more: 1.875 and 1.8749999, the same but for rounding, read the same
+    rounded = float(f"{value:.5g}")
+    text = f"{float(f'{rounded:.3g}'):.5f}"
     return text.rstrip("0").rstrip(".")
 
 
 def span(values: Iterable[float]) -> str:
-    """Return "4" for values that agree to four digits, else "1.75 to 2.33"."""
+    """Return "4" for values that agree to three digits, else "1.75 to 2.33"."""
     values = list(values)
     low, high = number(min(values)), number(max(values))
     return low if low == high else f"{low} to {high}"

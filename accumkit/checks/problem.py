@@ -74,7 +74,7 @@ def _marked(text: str) -> str:
 
 
 def _wrapped(text: str, indent: str, hang: int = 0) -> list[str]:
-    whole = CODE.sub(lambda code: code[1].replace(" ", "\0"), text)
+    whole = CODE.sub(lambda code: code[0].replace(" ", "\0"), text)  # code is not torn apart
     lines = textwrap.wrap(whole, WIDTH, initial_indent=indent[hang:], subsequent_indent=indent, break_long_words=False,
                           break_on_hyphens=False)  # fmt: skip
     return [line.replace("\0", " ") for line in lines]
@@ -154,7 +154,7 @@ class Problem:
             return Outcome(NOT_YET, f"{refused}.")
 
     def hint(self, n: int = 1) -> Outcome:
-        """Return hint ``n``, counting from 1; each says more than the one before. For any other n, say which there are."""
+        """Return hint ``n``, counting from 1, each saying more than the one before; for another n, which there are."""
         if isinstance(n, bool) or not isinstance(n, int) or not 1 <= n <= len(self.hints):
             last = len(self.hints)
             which = "one hint, `q.hint(1)`" if last == 1 else f"{last} hints, `q.hint(1)` to `q.hint({last})`"
@@ -239,8 +239,8 @@ def of_verdict(
     first, *others = verdict.findings
     lead = "there is one thing to mend."
     if others:
-        lead = f"there are {len(verdict.findings)} things to mend. Begin with the first; then the check says more of "
-        lead += "the rest, if it is still there."
+        lead = f"there are {len(verdict.findings)} things to mend. Begin with the first, and check again: that may "
+        lead += "mend the rest too."
     at = f", at {first.location}" if first.location else ""
     change = advise(first) if advise else first.fix
     told = [_heading(first), f"Measured: {first.evidence}.", f"To change{at}: {change}."]

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from itertools import pairwise
 from types import CodeType
 from typing import Any
 
 from accumkit.audit import Finding, Verdict
+from accumkit.audit.findings import listed, number, span
 from accumkit.audit.reading import tolerance_of
 from accumkit.audit.status import SCALED
-from accumkit.figures.numbers import listed, number
 from accumkit.trace.record import MicroBatch, Trace
 
 DIVIDE = "divide by the count of the whole window, `(loss / count).backward()`: all the examples that the window holds"
@@ -55,7 +56,7 @@ def advise(train: Callable) -> Callable[[Finding], str]:
         if finding.pitfall in DIVISIONS:
             return OWN_COUNT if sums else MEAN
         if finding.pitfall == "double-division":
-            return f"divide once: {'' if sums else 'a mean is a division too, so '}{DIVIDE if sums else MEAN}"
+            return f"once is enough: {DIVIDE if sums else MEAN}"
         return ADVICE.get(finding.pitfall) or _without_the_kit(finding.fix)
 
     return said
@@ -73,11 +74,12 @@ def why(verdict: Verdict) -> str | None:
     if not uneven:
         return None
     weights = [m.weight for window in uneven for m in window]
-    grows = all(before > after for window in uneven for before, after in zip(_factors(window), _factors(window)[1:]))
-    grows = "Its divisor grows from micro-batch to micro-batch, as a running count does. " if grows else ""
+    divisor = "The divisor"
+    if all(before > after for window in uneven for before, after in pairwise(_factors(window))):
+        divisor = "The loop's divisor grows from micro-batch to micro-batch, as a running count does. It"
     return (
-        f"one example weighs {number(min(weights))} to {number(max(weights))}, and should weigh 1. {grows}The divisor "
-        "must be the same for all micro-batches of a window, and known before its first backward; see `q.hint(1)`."
+        f"one example weighs {span(weights)}, and should weigh 1. {divisor} must be the same for all micro-batches of "
+        "a window, and known before its first backward; see `q.hint(1)`."
     )
 
 

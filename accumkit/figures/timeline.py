@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
-
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
@@ -12,12 +10,11 @@ from matplotlib.patches import Rectangle
 from accumkit.figures import palette
 from accumkit.figures.events import ROWS, Span, rows_of, spans_of
 from accumkit.figures.marks import write
+from accumkit.figures.spacing import BETWEEN, GAP, LEFT, NUMBER, SAID, events_in, numbered, stride_of
 from accumkit.trace.record import Trace
 
 WIDTH = 9.0  # inches
-LEFT, RIGHT, TOP, BOTTOM, ROW, LINE, KEY = 76, 16, 24, 12, 17, 14, 14  # points
-NUMBER = 7  # the size of a micro-batch's number, in points
-STRIDE, GAP, BETWEEN = 22.0, 86.0, 8.0  # points: an event at most, a gap, between windows
+TOP, BOTTOM, ROW, LINE, KEY = 24, 12, 17, 14, 14  # points
 
 # kind: marker, face, edge, size. Shape and row say what it is; colour says it again.
 MARKS = {
@@ -47,18 +44,12 @@ FATE_WORDS = {
 }
 
 
-NUMBERS = {  # how many micro-batches have their number: what the caption says of it
-    "all": "; the numbers count micro-batches",
-    "some": "; the number is that of a window's last micro-batch",
-    "none": "",
-}
-
-
 def timeline(trace: Trace, title: str = "What the loop did") -> Figure:
     """Draw the events of a trace along one axis, from left to right in the order in which they happened.
 
     A row holds one kind of event, a shaded panel is a window: from its first fetch to its step. The numbers are
-    those of the micro-batches; where it is tight, only the last of each window has its own. Of more than 160 events the first and the last windows are shown.
+    those of the micro-batches; where it is tight, only the last of each window has its own. Of more than 160 events
+    the first and the last windows are shown.
 
     Parameters
     ----------
@@ -120,7 +111,7 @@ def draw_timeline(axes: Axes, trace: Trace) -> list[Span]:
     low, high = min(ys.values()) - ROW / 2, max(ys.values()) + ROW / 2
     for kind in rows:
         write(axes, LEFT - 10, ys[kind] - 3, ROWS[kind], palette.SMALL, palette.MUTED, align="right", gid="row")
-    if not _events(spans):
+    if not events_in(spans):
         write(axes, width / 2, height / 2, "no event was seen", palette.BODY, palette.MUTED)
         return spans
     end = _spans(axes, spans, ys, (low, high), width)
@@ -130,48 +121,10 @@ def draw_timeline(axes: Axes, trace: Trace) -> list[Span]:
     return spans
 
 
-def _events(spans: list[Span]) -> int:
-    return sum(c.kind != "gap" for span in spans for c in span.columns)
-
-
-def _stride(spans: list[Span], width: float) -> float:
-    """Return the room that an event has, in points, in axes of a width in points."""
-    gaps = GAP * sum(c.kind == "gap" for span in spans for c in span.columns) + BETWEEN * (len(spans) - 1)
-    return min(STRIDE, (width - LEFT - RIGHT - gaps) / max(_events(spans), 1))
-
-
-def numbered(spans: list[Span], width: float) -> set[int]:
-    """Return the micro-batches, from 1, whose numbers have room: all, the last of each window where it is tight, none.
-
-    Parameters
-    ----------
-    spans : list of Span
-    width : float
-        Of the axes, in points.
-
-    Returns
-    -------
-    set of int
-    """
-    stride = _stride(spans, width)
-    windows = [[(i, c.number) for i, c in enumerate(span.columns) if c.kind == "backward"] for span in spans]
-    windows = [window for window in windows if window]
-    if not windows:
-        return set()
-    wide = palette.text_width(str(max(number for window in windows for _, number in window)), NUMBER) + 3
-    apart = min((b[0] - a[0] for window in windows for a, b in pairwise(window)), default=2)
-    if wide <= apart * stride and wide / 2 + MARKS["step"][3] / 2 <= stride:  # a step's mark may stand beside the last
-        return {number for window in windows for _, number in window}
-    if wide <= stride * min((len(span.columns) for span in spans if span.title), default=0):
-        return {window[-1][1] for window in windows}
-    return set()
-
-
 def _spans(axes, spans: list[Span], ys: dict[str, float], reach: tuple[float, float], width: float) -> float:
     """Draw every window with its events; return where the last one ends."""
     low, high = reach
-    stride, numbers = _stride(spans, width), numbered(spans, width)
-    every = _numbers_of(spans, width) == "all"
+    stride, (which, numbers) = stride_of(spans, width), numbered(spans, width)
     points: dict[tuple, list[tuple[float, float]]] = {}
     paths: list[list[tuple[float, float]]] = [[]]
     titles: list[tuple[str, float, float]] = []
@@ -192,7 +145,7 @@ def _spans(axes, spans: list[Span], ys: dict[str, float], reach: tuple[float, fl
             paths[-1].append(spot)
             if column.kind == "backward" and column.number in numbers:
                 # alone in its window it ends under its mark, clear of the step's to the right of it
-                align, right = ("center", 0.0) if every else ("right", 2.0)
+                align, right = ("center", 0.0) if which == "all" else ("right", 2.0)
                 place = (spot[0] + right, spot[1] - 12)
                 write(axes, *place, str(column.number), NUMBER, palette.INK, align=align, gid="number")
             x += stride
@@ -214,12 +167,6 @@ def _spans(axes, spans: list[Span], ys: dict[str, float], reach: tuple[float, fl
             )
         )  # fmt: skip
     return x - BETWEEN
-
-
-def _numbers_of(spans: list[Span], width: float) -> str:
-    backwards = sum(column.kind == "backward" for span in spans for column in span.columns)
-    shown = len(numbered(spans, width))
-    return "none" if not shown else "all" if shown == backwards else "some"
 
 
 def _titles(axes: Axes, titles: list[tuple[str, float, float]], y: float) -> None:
@@ -259,7 +206,7 @@ def _legend_lines(spans: list[Span], width: float) -> list[list[tuple[tuple | No
     entries += [(FATES[fate], f"backward, {words}") for fate, words in FATE_WORDS.items() if fate in fates]
     lines: list[list[tuple[tuple | None, str]]] = []
     left = 0.0
-    for mark, words in [*entries, (None, "time runs to the right" + NUMBERS[_numbers_of(spans, width)])]:
+    for mark, words in [*entries, (None, "time runs to the right" + SAID[numbered(spans, width)[0]])]:
         wide = KEY * bool(mark) + palette.text_width(words, palette.SMALL) + 12
         if not lines or wide > left:
             lines.append([])

@@ -97,7 +97,7 @@ def place_of(trace: Trace, micro: MicroBatch) -> int:
         before += event.kind == "batch"
         if event.kind == "forward" and event.micro_batch == micro.index:
             break
-    return before - 1 - sum(fetched[: micro.epoch]) - 1
+    return before - sum(fetched[: micro.epoch]) - 1
 
 
 @lru_cache(maxsize=8)

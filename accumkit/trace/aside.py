@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from accumkit.trace.gradients import Gradients
-from accumkit.trace.measure import Held, Open
+from accumkit.trace.pending import Held, Open
 from accumkit.trace.shares import factor_of
 
 LEFT = {torch.float64: 1e-6, torch.float32: 1e-3}  # of the gradient at the step, unexplained by what backward gave

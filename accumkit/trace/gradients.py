@@ -176,6 +176,14 @@ class Gradients:
             return not self.cut(row).any()
         return not self.left()
 
+    def cleared(self, row: Tensor | None, touched: bool, accumulated: Tensor | None) -> bool:
+        """Say whether the gradients that waited are gone: None, or zeros now and not before."""
+        if self.empty():
+            return True
+        if row is None:
+            return touched and self.zero(None)
+        return self.zero(row) and not self.zero(accumulated)
+
     def norm(self, optimizer: Optimizer) -> float:
         """Return the norm of the gradients that one optimizer holds, a scale that its step takes out left out."""
         held = self._owners[optimizer]

@@ -2,10 +2,20 @@
 
 from __future__ import annotations
 
+from math import prod
+
+from torch import Tensor
 from torch.optim import Optimizer
 
 from accumkit.trace.gradients import Gradients
-from accumkit.trace.measure import Open
+from accumkit.trace.pending import Open
+from accumkit.trace.shares import SAME, factor_of
+
+SEVERAL = (
+    "several optimizers step this model's parameters, and one of them uses gradients from before the window: it steps "
+    "at other boundaries, or its gradients are never cleared"
+)
+CHANGED = "a second optimizer stepped with gradients that were changed after the first one's step"
 
 
 def carried(window: Open, gradients: Gradients, optimizer: Optimizer) -> float:
@@ -27,3 +37,27 @@ def waiting(window: Open, gradients: Gradients) -> set[int]:
         return window.left if window.carried_factor else set()
     parts = window.carried.split(gradients.columns.sizes)
     return {id(p) for p, part in zip(gradients.parameters, parts, strict=True) if part.any()}
+
+
+def why_not_second(
+    before: set[int], at_step: Tensor | None, window: Open, gradients: Gradients, optimizer: Optimizer
+) -> str | None:
+    """Return why a second optimizer's step on a window is not the window's alone, or None.
+
+    Parameters
+    ----------
+    before : set of int
+        The parameters whose gradient was there when the window began.
+    at_step : Tensor of shape (columns,)
+        ``.grad`` at the first optimizer's step; None where values are not looked at.
+    """
+    if before & gradients.ids_of(optimizer):
+        return SEVERAL
+    if at_step is None:
+        return None
+    kept = gradients.columns_of(optimizer)
+    first, now = (row if kept is None else row[kept] for row in (at_step, gradients.row()))
+    factor, rest = factor_of(first.double(), now.double())
+    changed = rest > SAME or abs(factor / prod(window.unscaled) - 1) > SAME  # it may have been unscaled by itself
+    window.renew()
+    return CHANGED if changed else None

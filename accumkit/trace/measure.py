@@ -1,9 +1,8 @@
-"""A window while it is accumulated, and its measurement at the step."""
+"""A window measured at its step: what each micro-batch had in it, and how it compares with its reference."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, fields
 from math import isfinite, prod
 from operator import attrgetter
 from typing import Any
@@ -11,128 +10,21 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from accumkit.trace.gradients import Columns
-from accumkit.trace.record import MicroBatch, Update
-from accumkit.trace.replay import Piece, Twin, mark
+from accumkit.trace.coupled import Gauge, are_coupled, coupled_without_dropout, in_float64
+from accumkit.trace.pending import Held, Open
+from accumkit.trace.record import Update
+from accumkit.trace.replay import Piece, mark
 from accumkit.trace.shares import (
     FIT_RESIDUAL,
-    SAME,
     by_fit,
     by_projection,
     compare,
-    factor_of,
     right_clip,
     seen_before,
     settle,
 )
 
 REPLAYED = 1e-3  # of the increments, left unexplained by the replay; more, and it is no replay of what the loop did
-LARGE = 1e-2  # a difference of gradients that no rounding makes
-COUPLED = {torch.float64: 1e-6, torch.float32: 1e-4}  # joined against separate gradients; below, it is rounding
-
-
-@dataclass(slots=True, eq=False)
-class Held:
-    """A micro-batch whose gradient waits for a step."""
-
-    index: int
-    epoch: int
-    location: str | None
-    pieces: list[Piece]
-    increment: Tensor | None = None  # what its backward added to .grad, shape (columns,)
-    factor: float = 1.0  # what has become of it since; 0 when it was cleared
-    leaked: bool = False
-    repeats: int | None = None  # index of an earlier micro-batch with the same inputs
-    scale: float | None = None  # what a scaler multiplied its loss by
-    touched: float | None = None  # what .grad was multiplied by by hand after it, before the next one's backward
-    touched_norm: float | None = None
-
-    @property
-    def examples(self) -> int:
-        """Examples in it."""
-        pieces = self.pieces
-        return pieces[0].examples if len(pieces) == 1 else sum(piece.examples for piece in pieces)
-
-    @property
-    def count(self) -> float:
-        """Units in it, by the objective."""
-        pieces = self.pieces
-        return pieces[0].count if len(pieces) == 1 else sum(piece.count for piece in pieces)
-
-    def record(self, share: float | None, window_count: float | None, lost: bool = False) -> MicroBatch:
-        """Return the plain numbers about it."""
-        gone = lost or self.factor == 0.0
-        return MicroBatch(
-            index=self.index,
-            epoch=self.epoch,
-            examples=self.examples,
-            count=None if window_count is None else self.count,
-            share=0.0 if gone else share,
-            fair_share=self.count / window_count if window_count else None,
-            fate="lost" if lost else "erased" if gone else "leaked" if self.leaked else "kept",
-            location=self.location,
-            repeats=self.repeats,
-            scale=self.scale,
-            touched=self.touched,
-            touched_norm=self.touched_norm,
-        )
-
-
-@dataclass(slots=True)
-class Open:
-    """The window that is being accumulated."""
-
-    held: list[Held] = field(default_factory=list)
-    accumulated: Tensor | None = None  # .grad after the last backward, shape (columns,)
-    carried: Tensor | None = None  # .grad left over from an earlier update, at the window's first backward
-    left: set[int] = field(default_factory=set)  # the parameters it was left over in, where rows are not looked at
-    carried_factor: float = 1.0
-    unscaled: list[float] = field(default_factory=list)  # factors applied since the last backward
-    clipped: list[float] = field(default_factory=list)
-    before_clip: Tensor | None = None  # .grad before a clip that no one factor describes, shape (columns,)
-    unscaled_before: int = 0  # how many of the unscaling factors came before that
-    max_norm: float | None = None
-    by_value: bool = False  # clipped entry by entry, max_norm being the limit of each
-    clip_scale: float | None = None  # what the gradient was multiplied by when it was clipped
-    hand: tuple[float, float] | None = None  # what was done to it by hand while scaled: a factor, and what is no factor
-    versions: list[int] | None = None  # of the parameters at the first forward
-
-    @property
-    def scale(self) -> float:
-        """What the gradient is multiplied by now: the last loss's scale, as far as it was not taken out."""
-        scales = [held.scale for held in self.held if held.scale is not None]
-        return (scales[-1] if scales else 1.0) * prod(self.unscaled)
-
-    def find_repeats(self) -> None:
-        """Note which micro-batches were fed the same inputs as an earlier one."""
-        first: dict[tuple, Held] = {}
-        for held in self.held:
-            key = tuple(piece.marks for piece in held.pieces)
-            earlier = first.setdefault(key, held) if all(key) else held
-            pairs = zip(earlier.pieces, held.pieces, strict=True)
-            if earlier is not held and all(same(a.tensors, b.tensors) for a, b in pairs):
-                held.repeats = earlier.index
-
-    def multiply(self, factor: float) -> None:
-        """Note that ``.grad`` as a whole was multiplied; 0: it was cleared."""
-        for held in self.held:
-            held.factor *= factor
-        self.carried_factor *= factor
-        self.renew()
-
-    def done_by_hand(self, row: Tensor) -> None:
-        """Note what became of the accumulated gradient by hand, just before it is unscaled."""
-        factor, rest = factor_of(self.accumulated.double(), row.double())
-        factor /= prod(self.clipped)
-        if not self.by_value and abs(factor - 1) > SAME:
-            self.hand = factor, rest
-
-    def renew(self) -> None:
-        """Forget what was done to ``.grad``, for a backward has added to it."""
-        self.unscaled.clear()
-        self.clipped.clear()
-        self.max_norm = self.clip_scale = self.hand = self.before_clip = None
-        self.by_value = False
 
 
 @dataclass(slots=True)
@@ -160,11 +52,6 @@ class Measured:
 
 SHARED = tuple(f.name for f in fields(Measured) if f.name in Update._fields)
 SHARED_OF = attrgetter(*SHARED)
-
-
-def same(some: list[Tensor], others: list[Tensor]) -> bool:
-    """Say whether two lists hold equal tensors."""
-    return len(some) == len(others) and all(torch.equal(a, b) for a, b in zip(some, others, strict=True))
 
 
 def unmeasured(window: Open, count: float | None, why: str | None) -> Measured:
@@ -199,23 +86,6 @@ def why_not(window: Open, versions: list[int]) -> str | None:
     if not torch.isfinite(window.accumulated).all():
         return "the gradient is not finite"
     return None
-
-
-@dataclass(slots=True)
-class Gauge:
-    """What measuring needs beside the window: the copies of the model, and which numbers to look at."""
-
-    columns: Columns
-    twin: Twin  # in the loop's own precision
-    wide: Callable[[], Twin]  # gives one in float64
-    kept: Tensor | None = None  # columns of the parameters that the optimizer holds; None for all
-    coupled: bool = False  # the model is known to mix the examples of a micro-batch (BatchNorm)
-    sample: bool = False  # measure rounding, in float64, on this window
-    first: bool = False  # it is the first one that is measured
-
-    def rows(self, tensor: Tensor) -> Tensor:
-        """Return a row, or rows, cut to the kept columns, in float64."""
-        return (tensor if self.kept is None else tensor[..., self.kept]).double()
 
 
 def measure(window: Open, at_step: Tensor, full_norm: float, gauge: Gauge) -> Measured:
@@ -259,7 +129,7 @@ def measure(window: Open, at_step: Tensor, full_norm: float, gauge: Gauge) -> Me
         found.expected_clip_factor = right_clip(settled.made, found.grad_norm, window.max_norm, window.by_value)
     if gauge.sample:
         first = next(held.pieces for held in own if held.count)
-        exact = _in_float64(lambda: gauge.wide().gradients(first, gauge.columns))
+        exact = in_float64(lambda: gauge.wide().gradients(first, gauge.columns))
         if exact is not None:
             found.floor = compare(gauge.rows(gauge.twin.gradients(first, gauge.columns)), gauge.rows(exact))[2]
     return found
@@ -292,42 +162,12 @@ def _coefficients(
         reference = separate
         elsewhere = any(piece.others is not None for piece in pieces)  # it draws on generators that joining cannot set
         if gauge.first and not gauge.coupled and not elsewhere and found.unexplained <= REPLAYED:
-            found.coupled = _coupled_without_dropout(pieces, gauge)
+            found.coupled = coupled_without_dropout(pieces, gauge)
     elif not gauge.coupled:
         moving = any(not torch.equal(a, b) for a, b in zip(pieces[0].buffers, pieces[-1].buffers, strict=True))
         if not moving and found.unexplained <= REPLAYED:
-            found.coupled = _are_coupled(reference, separate, pieces, gauge)
+            found.coupled = are_coupled(reference, separate, pieces, gauge)
         reference = reference if found.coupled else separate  # joined rows round otherwise than the loop's own
     if extra is not None:
         reference = reference + extra
     return [c for c, _, _ in parts], reference
-
-
-def _are_coupled(joined: Tensor, separate: Tensor, pieces: list[Piece], gauge: Gauge) -> bool:
-    """Say whether examples act on each other: the joined gradient is not the sum of the separate ones."""
-    apart = compare(separate, joined)[2]
-    if apart <= COUPLED[gauge.columns.dtype] or gauge.columns.dtype == torch.float64:
-        return apart > COUPLED[gauge.columns.dtype]
-    exact = _in_float64(lambda: gauge.wide().joined(pieces, gauge.columns))  # rounding may do it, late in training
-    if exact is None:
-        return apart > LARGE
-    return compare(gauge.wide().gradients(pieces, gauge.columns), exact)[2] > COUPLED[torch.float32]
-
-
-def _coupled_without_dropout(pieces: list[Piece], gauge: Gauge) -> bool:
-    """Say whether examples act on each other in a model whose random masks forbid joining, by leaving the masks out."""
-    twin = gauge.twin
-    twin.leave_out_masks()
-    before = torch.get_rng_state()
-    joined = twin.joined(pieces, gauge.columns)
-    if joined is None or not torch.equal(before, torch.get_rng_state()):
-        return False  # it cannot be joined, or draws in other ways too
-    return _are_coupled(joined, twin.gradients(pieces, gauge.columns), pieces, gauge)
-
-
-def _in_float64(run: Callable[[], Tensor | None]) -> Tensor | None:
-    """Return what a run of the float64 copy gives; None where the model or objective insists on its own precision."""
-    try:
-        return run()
-    except Exception:  # the reader's code; the loop's own precision is measured all the same
-        return None

@@ -8,10 +8,12 @@ from torch.optim import Optimizer
 
 from accumkit.objective import Objective
 from accumkit.trace.capture import SHOW_BATCHES
+from accumkit.trace.coupled import Gauge
 from accumkit.trace.gradients import Gradients
 from accumkit.trace.listeners import muted
-from accumkit.trace.measure import Gauge, Measured, Open, measure, unmeasured, why_not
+from accumkit.trace.measure import Measured, measure, unmeasured, why_not
 from accumkit.trace.mixing import Tracked, masks_of
+from accumkit.trace.pending import Open
 from accumkit.trace.record import Trace
 from accumkit.trace.replay import COUPLING, Twin, undisturbed
 

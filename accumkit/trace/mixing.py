@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torch import nn
 
-from accumkit.trace.measure import Open
+from accumkit.trace.pending import Open
 from accumkit.trace.record import RunningStatistics
 
 

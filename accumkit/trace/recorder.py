@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import weakref
-from math import prod
 from threading import get_ident
 from typing import Any
 
@@ -17,23 +16,18 @@ from accumkit.trace.capture import Capture
 from accumkit.trace.clipping import tell_hand_clipping
 from accumkit.trace.gradients import Gradients
 from accumkit.trace.graph import Tag, reached
-from accumkit.trace.leftover import carried, waiting
+from accumkit.trace.leftover import SEVERAL, carried, waiting, why_not_second
 from accumkit.trace.listeners import in_closure, step_failed
-from accumkit.trace.measure import Held, Open
 from accumkit.trace.meter import Meter
 from accumkit.trace.patches import told
+from accumkit.trace.pending import Held, Open
 from accumkit.trace.record import Event, Trace, Update
 from accumkit.trace.replay import Piece
 from accumkit.trace.scaling import Scaling, clip_scale
-from accumkit.trace.shares import SAME, factor_of
+from accumkit.trace.shares import factor_of
 from accumkit.trace.touches import Touches
 
-SEVERAL = (
-    "several optimizers step this model's parameters, and one of them uses gradients from before the window: it steps "
-    "at other boundaries, or its gradients are never cleared"
-)
 REPLACED = "parameters were replaced while the model was watched; what was done to the new ones was not seen"
-CHANGED = "a second optimizer stepped with gradients that were changed after the first one's step"
 
 
 class Recorder(Touches):
@@ -112,7 +106,7 @@ class Recorder(Touches):
             self.fresh = gradients.empty() or gradients.zero(row)
             if not self.fresh:
                 window.carried, window.left = row, gradients.left() if row is None else set()
-        elif self._cleared(row, touched):
+        elif gradients.cleared(row, touched, window.accumulated):
             window.multiply(0.0)
             self.fresh = True
         else:
@@ -125,14 +119,6 @@ class Recorder(Touches):
         self.before = row
         if touched:
             gradients.remember()
-
-    def _cleared(self, row: Tensor | None, touched: bool) -> bool:
-        """Say whether the gradients that waited are gone: None, or zeros now and not before."""
-        if self.gradients.empty():
-            return True
-        if row is None:
-            return touched and self.gradients.zero(None)
-        return self.gradients.zero(row) and not self.gradients.zero(self.window.accumulated)
 
     def backward_ends(self, location: str | None) -> None:
         if get_ident() != self.thread:
@@ -186,17 +172,10 @@ class Recorder(Touches):
 
     def _second(self, optimizer: Optimizer) -> None:
         """Look whether another optimizer's step uses the gradient that the window made, and nothing older."""
-        updates, why = self.trace.updates, None
-        if self.waiting & self.gradients.ids_of(optimizer):
+        why = why_not_second(self.waiting, self.at_step, self.window, self.gradients, optimizer)
+        if why == SEVERAL:
             self.capture.reason(SEVERAL)
-            why = SEVERAL
-        elif self.at_step is not None:
-            kept = self.gradients.columns_of(optimizer)
-            rows = [r if kept is None else r[kept] for r in (self.at_step, self.gradients.row())]
-            factor, rest = factor_of(rows[0].double(), rows[1].double())
-            if rest > SAME or abs(factor / prod(self.window.unscaled) - 1) > SAME:
-                why = CHANGED
-            self.window.renew()
+        updates = self.trace.updates
         if why is not None and self.measured and updates:
             hidden = tuple(m._replace(share=None) for m in updates[-1].micro_batches)
             updates[-1] = updates[-1]._replace(why=why, micro_batches=hidden)
@@ -218,12 +197,12 @@ class Recorder(Touches):
             row = row / scale.to(row.device)
             window.unscaled.append(1 / scale.item())
         touched = row is not None or self.gradients.touched()  # values show what versions hide
-        if touched and window.held and self._cleared(row, touched):
+        if touched and window.held and self.gradients.cleared(row, touched, window.accumulated):
             window.multiply(0.0)
         aside = put_back(window, row, self.gradients)
         if aside and row is None:
             self.capture.reason(ASIDE)
-        self._part_lost()
+        self._lose(window.part_lost(self.trace.accumulation_steps))
         found = self.meter.measure(window, optimizer, row, skipped)
         if self.measured:
             window.find_repeats()
@@ -250,23 +229,8 @@ class Recorder(Touches):
             **found.numbers(),
         )
 
-    def _part_lost(self) -> None:
-        """Move micro-batches of an earlier epoch out of the window if cleared; mark them leaked if they are in it."""
-        held = self.window.held
-        last = held[-1].epoch if held else 0
-        if not held or held[0].epoch == last:  # one epoch, as nearly always
-            return
-        lost = [h for h in held if h.factor == 0.0 and h.epoch < last]
-        if lost:
-            self._lose(lost)
-            self.window.held = held = [h for h in held if h not in lost]
-        inside = [h for h in held if h.factor != 0.0]
-        if len(inside) != self.trace.accumulation_steps:  # exactly N across two epochs is a window that straddles them
-            for h in inside:
-                h.leaked = h.epoch < last
-
     def _lose(self, lost: list[Held]) -> None:
-        count = sum(h.count for h in lost) if self.measured else None
+        count = sum(h.count for h in lost) if lost and self.measured else None
         self.trace.lost += [h.record(None, count, lost=True) for h in lost]
 
     def _commit(self, update: Update, optimizer: Optimizer) -> None:

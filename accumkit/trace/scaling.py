@@ -7,7 +7,7 @@ from math import prod
 
 from torch.amp import GradScaler
 
-from accumkit.trace.measure import Open
+from accumkit.trace.pending import Open
 from accumkit.trace.record import Trace
 from accumkit.trace.shares import SAME
 

@@ -10,7 +10,7 @@ from torch.amp import GradScaler
 from torch.optim import Optimizer
 
 from accumkit.trace.gradients import Gradients
-from accumkit.trace.measure import Open
+from accumkit.trace.pending import Open
 from accumkit.trace.scaling import Scaling
 
 
