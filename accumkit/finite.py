@@ -27,25 +27,24 @@ class Finite:
     """
 
     def __init__(self, parameters: list[nn.Parameter]) -> None:
-        self._by_device: dict[torch.device, list[nn.Parameter]] = {}
+        by_device: dict[torch.device, list[nn.Parameter]] = {}
         for parameter in parameters:
-            self._by_device.setdefault(parameter.device, []).append(parameter)
-        self._ones = {device: torch.ones((), device=device) for device in self._by_device}
+            by_device.setdefault(parameter.device, []).append(parameter)
+        # the flags stay: one that is set ends the epoch, and making them anew would cost as much as the look itself
+        self._parts = [(own, torch.zeros((), device=d), torch.ones((), device=d)) for d, own in by_device.items()]
 
     def found(self) -> Tensor:
-        """Return 1 if something is not finite, else 0; where the parameters are, so that nothing is waited for."""
-        flags = [_found(parameters, self._ones[device]) for device, parameters in self._by_device.items()]
+        """Return 1 once something was not finite, else 0; where the parameters are, so that nothing is waited for."""
+        flags = [_look([p.grad for p in own if p.grad is not None], flag, one) for own, flag, one in self._parts]
         return flags[0] if len(flags) == 1 else torch.stack([flag.to(flags[0]) for flag in flags]).amax()
 
 
-def _found(parameters: list[nn.Parameter], one: Tensor) -> Tensor:
-    gradients = [p.grad for p in parameters if p.grad is not None]
-    flag = torch.zeros_like(one)
+def _look(gradients: list[Tensor], flag: Tensor, one: Tensor) -> Tensor:
     try:
         torch._amp_foreach_non_finite_check_and_unscale_(gradients, flag, one)  # times 1: changes nothing
     except (RuntimeError, AttributeError):  # sparse or complex ones, or a device that has no scaler
         for gradient in gradients:
-            flag = torch.maximum(flag, (~torch.isfinite(_values(gradient)).all()).to(flag))
+            torch.maximum(flag, (~torch.isfinite(_values(gradient)).all()).to(flag), out=flag)
     return flag
 
 

@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import codecs
+import copy
 import inspect
+import io
 import random
 import sys
 import threading
 import time
+import warnings
 from itertools import islice
 
 import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
+from torch.optim.optimizer import _global_optimizer_post_hooks as optimizer_hooks
 
 import accumkit as ak
-from accumkit.checks import guarded
+from accumkit.checks import guarded, window_loop
 from accumkit.checks.check_loop import CALLS, PASSES, _loader
 
 
@@ -91,6 +96,57 @@ def test_whatever_it_raises(error):
     assert not verdict.ok
     assert f"raised {type(error).__name__}" in verdict.reason
     assert "lines" not in verdict.reason
+
+
+def test_an_exception_that_cannot_be_read():
+    class Mute(Exception):
+        def __str__(self):
+            raise RuntimeError("no")
+
+    def raises(model, loader, optimizer, n):
+        raise Mute
+
+    verdict = ak.check_loop(raises)
+    assert "raised Mute: (its text cannot be read: __str__ raised RuntimeError)" in verdict.reason
+    assert line_of(raises, "raise Mute") in verdict.reason
+
+
+def test_a_text_that_takes_for_ever_is_the_functions_time():
+    class Slow(Exception):
+        def __str__(self):
+            while True:
+                pass
+
+    def raises(model, loader, optimizer, n):
+        raise Slow
+
+    start = time.monotonic()
+    assert "still running after 0.2 seconds" in ak.check_loop(raises, seconds=0.2).reason
+    assert time.monotonic() - start < 10
+
+
+class Odd:
+    """A callable that answers no question about itself."""
+
+    def __init__(self, train):
+        self.__dict__["train"] = train
+
+    def __call__(self, *arguments):
+        return self.__dict__["train"](*arguments)
+
+    def __getattr__(self, name):
+        raise RuntimeError(f"no {name}")
+
+    def __repr__(self):
+        raise RuntimeError("no repr")
+
+
+def test_a_callable_that_raises_over_its_attributes():
+    assert ak.check_loop(Odd(right)).ok
+    assert not ak.check_loop(Odd(lambda *arguments: None)).ok
+    assert window_loop.check(Odd(right)).status == "right"
+    with pytest.raises(ak.AccumkitError, match="given: a NoRepr"):
+        ak.check_loop(type("NoRepr", (), {"__repr__": lambda self: 1 / 0})())
 
 
 def stuck(model, loader, optimizer, n):
@@ -238,6 +294,148 @@ def test_torch_and_randomness_are_as_they_were():
     assert torch.equal(states[0], torch.get_rng_state())
     assert states[1:] == (random.getstate(), np.random.get_state()[1].tolist())
     assert ak.check_loop(right).ok
+
+
+def test_methods_and_classes_of_torch_are_as_they_were():
+    linear, name, inherited = torch.nn.Linear.forward, torch.nn.Linear, torch.nn.Tanh.__call__
+    adam, dataset = torch.optim.Adam.step, torch.utils.data.TensorDataset.__getitem__
+
+    def meddles(model, loader, optimizer, n):
+        torch.nn.Linear.forward = lambda self, x: x.sum(1, keepdim=True)
+        torch.nn.Tanh.__call__ = torch.nn.Tanh.extra = lambda self, x: x  # the first was inherited, the other is new
+        torch.nn.Linear = torch.nn.Identity
+        torch.optim.Adam.step = torch.utils.data.TensorDataset.__getitem__ = lambda *arguments: None
+
+    assert not ak.check_loop(meddles).ok
+    del torch.nn.Tanh.extra
+    assert (torch.nn.Linear, torch.nn.Linear.forward) == (name, linear)
+    assert (torch.nn.Tanh.__call__, "__call__" in vars(torch.nn.Tanh)) == (inherited, False)
+    assert torch.optim.Adam.step is adam
+    assert torch.utils.data.TensorDataset.__getitem__ is dataset
+    assert ak.check_loop(right).ok
+
+
+def test_settings_and_warning_filters_are_as_they_were():
+    def meddles(model, loader, optimizer, n):
+        torch.use_deterministic_algorithms(True, warn_only=True)
+        torch.backends.cudnn.benchmark = True
+        warnings.simplefilter("ignore")
+        warnings.showwarning = print
+        right(model, loader, optimizer, n)
+
+    filters, show = list(warnings.filters), warnings.showwarning
+    assert ak.check_loop(meddles).ok
+    assert torch.get_deterministic_debug_mode() == 0
+    assert not torch.backends.cudnn.benchmark
+    assert warnings.filters == filters
+    assert warnings.showwarning is show
+
+
+@pytest.mark.parametrize("capture", ["capsys", "capfd"])
+def test_whatever_is_asked_of_the_output(capture, request):
+    request.getfixturevalue(capture)
+
+    def asks(model, loader, optimizer, n):
+        for stream in (sys.stdout, sys.stderr):
+            assert stream.fileno() > 0
+            assert isinstance(stream.isatty(), bool)
+            assert stream.writable()
+            assert codecs.lookup(stream.encoding)
+            assert stream.errors
+            stream.buffer.write("é bytes\n".encode(stream.encoding))
+            stream.buffer.flush()
+            stream.writelines(["a line\n"])
+        right(model, loader, optimizer, n)
+
+    verdict = ak.check_loop(asks)
+    assert verdict.ok, verdict
+    shown = request.getfixturevalue(capture).readouterr()
+    assert shown.out == shown.err == "é bytes\na line\n" * CALLS
+
+
+def test_bytes_are_cut_as_text_is(capsys):
+    def floods(model, loader, optimizer, n):
+        sys.stdout.buffer.write(b"x" * 50_000)
+        right(model, loader, optimizer, n)
+
+    assert ak.check_loop(floods).ok
+    assert "more characters were printed" in capsys.readouterr().out[3_000:5_000]
+
+
+def test_a_stream_without_a_file_or_an_encoding():
+    class Notebook(io.TextIOBase):  # as a notebook's: no file, no buffer
+        def write(self, text):
+            return len(text)
+
+    stream = guarded._Limited(Notebook())
+    assert stream.fileno() == sys.__stdout__.fileno()
+    assert stream.encoding == "utf-8"
+    assert stream.buffer.write(b"abc") == 3
+    with pytest.raises(AttributeError):
+        _ = stream.reconfigure
+
+
+def test_two_passes_in_one_call():
+    def twice(model, loader, optimizer, n):
+        right(model, loader, optimizer, n)
+        right(model, loader, optimizer, n)
+
+    def in_a_list(model, loader, optimizer, n):
+        right(model, list(loader) * 2, optimizer, n)
+
+    def counts_first(model, loader, optimizer, n):
+        assert sum(len(labels) for _, labels in loader) == 41
+        right(model, loader, optimizer, n)
+
+    verdict = ak.check_loop(twice)
+    assert (verdict.ok, verdict.status, verdict.findings) == (False, "not equivalent", ())
+    assert verdict.reason.startswith("The function went through the loader twice in one call: one pass a call was")
+    verdict = ak.check_loop(in_a_list)
+    assert not verdict.ok
+    assert "trained on 164 examples in 2 calls, where a pass each has 82" in verdict.reason
+    assert ak.check_loop(counts_first).ok
+
+
+def test_the_second_call_alone_goes_over_the_data_twice():
+    calls = []
+
+    def more(model, loader, optimizer, n):
+        calls.append(1)
+        for _ in calls:
+            right(model, loader, optimizer, n)
+
+    assert "went through the loader 3 times in 2 calls" in ak.check_loop(more).reason
+
+
+def test_split_micro_batches_are_no_second_pass():
+    def splits(model, loader, optimizer, n):
+        for images, labels in loader:
+            optimizer.zero_grad()
+            for part, target in zip(images.split(1), labels.split(1), strict=True):
+                (F.cross_entropy(model(part), target, reduction="sum") / len(labels)).backward()
+            optimizer.step()
+
+    assert "one pass a call" not in ak.check_loop(splits).reason
+
+
+def test_a_copy_of_the_model_is_not_the_model():
+    def copies(model, loader, optimizer, n):
+        model = copy.deepcopy(model)
+        right(model, loader, torch.optim.SGD(model.parameters(), lr=0.1), n)
+
+    verdict = ak.check_loop(copies)
+    assert not verdict.ok
+    assert "The model given was not trained: 6 steps (at test_check_loop.py:" in verdict.reason
+    assert line_of(right, "optimizer.step()") in verdict.reason
+    assert "nothing was trained" not in verdict.reason
+    assert not optimizer_hooks
+
+
+def test_an_optimizer_of_ones_own_is_fine():
+    def own(model, loader, optimizer, n):
+        right(model, loader, torch.optim.SGD(model.parameters(), lr=0.1), n)
+
+    assert ak.check_loop(own).ok
 
 
 def test_an_interrupt_of_the_caller_stops_the_function(monkeypatch):

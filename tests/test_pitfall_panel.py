@@ -151,7 +151,7 @@ def test_one_move_runs_once_and_looking_or_mending_runs_nothing(monkeypatch):
 
 def test_choosers_and_controls_fit_what_there_is_to_choose():
     def chosen(panel):
-        return [w.description for w in tree(panel.children[0]) if isinstance(w, widgets.Dropdown)]
+        return [w.description for w in tree(panel.children[0]) if isinstance(w, widgets.RadioButtons)]
 
     assert chosen(make("tail-divisor")) == []
     assert chosen(make("tail-divisor", "mean-of-means")) == ["Fault"]

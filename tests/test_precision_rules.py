@@ -11,6 +11,7 @@ from torch import nn
 
 import accumkit as ak
 from accumkit import tasks
+from accumkit.trace.shares import settle
 from tests import amp_loops as loops
 from tests import faulty_loops
 from tests.problems import images
@@ -183,6 +184,18 @@ def test_the_factor_of_clip_before_unscale_is_the_arithmetic_s(scale, max_norm, 
         assert update.clip_scale == scale
         assert [m.weight for m in update.micro_batches] == pytest.approx([1] * update.accumulated, rel=1e-3)
     assert [f.pitfall for f in ak.audit(trace).findings] == ["clip-before-unscale"]
+
+
+def test_a_clip_by_value_that_cut_every_entry_still_tells_the_true_length():
+    accumulated = torch.tensor([3.0, -5.0, 9.0, -2.0], dtype=torch.float64)
+    at_step = accumulated.clamp(-0.5, 0.5) / 1024
+    settled = settle(accumulated, at_step, 1 / 1024, None, torch.ones(2), by_value=True)
+    assert torch.equal(settled.made, accumulated / 1024)
+    assert settled.strange == 0.0
+    assert settled.clip_factor == pytest.approx((at_step.norm() / settled.made.norm()).item())
+    some = accumulated.clamp(-4, 4) / 1024 / 7  # divided by hand too: entries below the limit tell
+    settled = settle(accumulated, some, 1 / 1024, None, torch.ones(2), by_value=True)
+    assert torch.allclose(settled.made, accumulated / 1024 / 7)
 
 
 def test_clips_that_never_bit_are_told_but_change_no_update(monkeypatch):

@@ -13,7 +13,8 @@ from accumkit import tasks
 from accumkit.audit import Verdict, audit
 from accumkit.audit.status import UNKNOWN
 from accumkit.checks.coverage import started_anew, with_coverage
-from accumkit.checks.guarded import Ending, Stop, run
+from accumkit.checks.guarded import Ending, Stop, attribute, run
+from accumkit.checks.trained import steps_elsewhere, with_what_was_trained
 from accumkit.objective import AccumkitError, classification
 from accumkit.trace.watch import check_steps, watch
 from accumkit.trace.where import where
@@ -53,8 +54,8 @@ def check_loop(train: Callable, accumulation_steps: int = 4, *, seconds: float =
 
     Notes
     -----
-    It runs in a thread of its own. Random generators, and torch's functions if it replaced any, are afterwards as
-    they were.
+    It runs in a thread of its own. Random generators, warning filters, torch's settings, and torch's functions and
+    methods if it replaced any, are afterwards as they were.
 
     Examples
     --------
@@ -70,9 +71,7 @@ def check_loop(train: Callable, accumulation_steps: int = 4, *, seconds: float =
     True
     """
     if not callable(train):
-        raise AccumkitError(
-            f"check_loop needs a function train({', '.join(ARGUMENTS)}); given: {type(train).__name__} {train!r}"
-        )
+        raise AccumkitError(f"check_loop needs a function train({', '.join(ARGUMENTS)}); given: {_shown(train)}")
     check_steps(accumulation_steps)
     if accumulation_steps > MOST_STEPS:
         raise AccumkitError(f"accumulation_steps={accumulation_steps}: {MOST_STEPS} at most, for data of this size")
@@ -90,12 +89,14 @@ def check_loop(train: Callable, accumulation_steps: int = 4, *, seconds: float =
         for _ in range(CALLS):
             call()
 
-    with watch(model, classification(), accumulation_steps=accumulation_steps) as trace:
+    watched = watch(model, classification(), accumulation_steps=accumulation_steps)
+    with steps_elsewhere(model) as elsewhere, watched as trace:
         ending = run(both, seconds)
     if ending.raised or ending.late:
         return Verdict(UNKNOWN, False, (_told(ending, started_anew(trace, len(loader))),), (), trace)
     sizes = [len(chunk) for chunk in loader.batch_sampler.chunks]
-    return with_coverage(audit(trace), sizes, accumulation_steps, CALLS)
+    verdict = with_what_was_trained(audit(trace), sizes, CALLS, loader.batch_sampler.passes, elsewhere)
+    return with_coverage(verdict, sizes, accumulation_steps, CALLS)
 
 
 class _Batches:
@@ -124,13 +125,15 @@ def _loader(steps: int) -> DataLoader:
 
 def _refused(train: Callable) -> str | None:
     """Return why a function cannot be run as a training loop, or None."""
-    if inspect.isgeneratorfunction(train) or inspect.iscoroutinefunction(train) or inspect.isasyncgenfunction(train):
-        kind = "a coroutine (async def)" if inspect.iscoroutinefunction(train) else "a generator (it has a yield)"
-        return f"{_name(train)} is {kind}: calling it runs none of its lines, so nothing is trained."
     try:
-        signature = inspect.signature(train)
-    except (TypeError, ValueError):  # some built-in callables have none
+        waits = inspect.iscoroutinefunction(train)
+        yields = inspect.isgeneratorfunction(train) or inspect.isasyncgenfunction(train)
+        signature = None if waits or yields else inspect.signature(train)
+    except Exception:  # some built-in callables have none, and an object of a reader's own may raise anything
         return None
+    if signature is None:
+        kind = "a coroutine (async def)" if waits else "a generator (it has a yield)"
+        return f"{_name(train)} is {kind}: calling it runs none of its lines, so nothing is trained."
     for positional, named in ((ARGUMENTS, {}), ((), dict.fromkeys(ARGUMENTS))):
         try:
             signature.bind(*positional, **named)
@@ -146,15 +149,24 @@ def _refused(train: Callable) -> str | None:
 def _call(train: Callable, arguments: tuple) -> Callable[[], object]:
     try:
         inspect.signature(train).bind(*arguments)
-    except (TypeError, ValueError):
+    except TypeError:
         return lambda: train(**dict(zip(ARGUMENTS, arguments, strict=True)))
+    except Exception:  # what it takes cannot be told
+        pass
     return lambda: train(*arguments)
 
 
+def _shown(thing: object) -> str:
+    try:
+        return f"{type(thing).__name__} {thing!r}"[:200]
+    except Exception:  # its own __repr__ may raise anything
+        return f"a {type(thing).__name__}"
+
+
 def _name(train: Callable) -> str:
-    code = getattr(train, "__code__", None)
+    code = attribute(train, "__code__")
     line = where(SimpleNamespace(f_code=code, f_lineno=code.co_firstlineno, f_back=None)) if code else None
-    name = getattr(train, "__name__", type(train).__name__)
+    name = attribute(train, "__name__") or type(train).__name__
     return f"{name} ({line})" if line else name
 
 

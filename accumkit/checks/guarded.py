@@ -5,27 +5,20 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import io
-import random
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from types import FrameType, SimpleNamespace, TracebackType
+from typing import Any
 
-import torch
-from torch.nn.utils import clip_grad
-
+from accumkit.checks.as_it_was import as_it_was
+from accumkit.errors import said
 from accumkit.trace.where import where
 
 GRACE = 2.0  # seconds in which a function that is told to stop should do so
 SHOWN = 4_000  # characters of what it prints that are let through
-
-# What a reader may have replaced, by mistake or to look into it. Only what stood there before is put back.
-PLACES = (
-    torch, torch.Tensor, torch.nn.functional, torch.nn.Module, torch.nn.CrossEntropyLoss, torch.optim.Optimizer,
-    torch.optim.SGD, torch.autograd, torch.nn.utils, clip_grad, torch.utils.data, torch.utils.data.DataLoader,
-)  # fmt: skip
 
 
 class Stop(BaseException):
@@ -57,14 +50,14 @@ def run(function: Callable[[], object], seconds: float) -> Ending:
     Ending
         What it raised is told, not raised again; an interrupt of the caller stops it and is raised again.
     """
-    errors: list[BaseException] = []
+    endings: list[Ending] = []
     done = threading.Event()
 
     def body() -> None:
         try:
             function()
         except BaseException as error:
-            errors.append(error)
+            endings.append(_of(error))
         finally:
             done.set()
 
@@ -73,7 +66,7 @@ def run(function: Callable[[], object], seconds: float) -> Ending:
             body()
 
     thread = threading.Thread(target=contained, name="checked loop", daemon=True)
-    with _as_it_was(), _output_limited():
+    with as_it_was(), _output_limited():
         thread.start()
         late = line = None
         try:
@@ -86,13 +79,23 @@ def run(function: Callable[[], object], seconds: float) -> Ending:
                 _stop(thread, done)
     if late:
         return Ending(late=late, location=line)
-    if not errors:
-        return Ending()
-    error = errors[0]
+    return endings[0] if endings else Ending()
+
+
+def _of(error: BaseException) -> Ending:
+    """Return the ending that an exception is; told where the function ran, so that reading it may take no longer."""
     if isinstance(error, Stop):
         return Ending(late=str(error), location=raised_at(error))
-    said = str(error).strip().split("\n")[0][:300]
-    return Ending(raised=f"{type(error).__name__}: {said}" if said else type(error).__name__, location=raised_at(error))
+    text = said(error).split("\n")[0][:300]
+    return Ending(raised=f"{type(error).__name__}: {text}" if text else type(error).__name__, location=raised_at(error))
+
+
+def attribute(thing: object, name: str) -> Any:
+    """Return an attribute of something a reader made, None where it has none or raises over it."""
+    try:
+        return getattr(thing, name, None)
+    except Exception:
+        return None
 
 
 def _waited(done: threading.Event, seconds: float) -> bool:
@@ -125,10 +128,11 @@ def _as_frame(frame: SimpleNamespace | None) -> FrameType | None:
 
 
 class _Limited(io.TextIOBase):
-    """Passes on what is written until there is too much of it."""
+    """Passes on what is written until there is too much of it; whatever else it is asked for, the stream answers."""
 
-    def __init__(self, stream: io.TextIOBase) -> None:
+    def __init__(self, stream: Any) -> None:
         self.stream, self.left, self.dropped = stream, SHOWN, 0
+        self.buffer = _Bytes(self)
 
     def write(self, text: str) -> int:
         shown = text[: self.left]
@@ -141,6 +145,46 @@ class _Limited(io.TextIOBase):
     def flush(self) -> None:
         self.stream.flush()
 
+    def writable(self) -> bool:
+        return True
+
+    def isatty(self) -> bool:
+        return self.stream.isatty()
+
+    def fileno(self) -> int:
+        try:
+            return self.stream.fileno()
+        except (AttributeError, OSError):  # the stream of a notebook or a test has no file
+            return (sys.__stdout__ or self.stream).fileno()
+
+    @property
+    def encoding(self) -> str:
+        return getattr(self.stream, "encoding", None) or "utf-8"
+
+    @property
+    def errors(self) -> str | None:
+        return getattr(self.stream, "errors", None)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.stream, name)
+
+
+class _Bytes(io.BufferedIOBase):
+    """The same for bytes."""
+
+    def __init__(self, text: _Limited) -> None:
+        self.text = text
+
+    def write(self, data: bytes) -> int:
+        self.text.write(bytes(data).decode(self.text.encoding, "replace"))
+        return len(data)
+
+    def flush(self) -> None:
+        self.text.flush()
+
+    def writable(self) -> bool:
+        return True
+
 
 @contextlib.contextmanager
 def _output_limited() -> Iterator[None]:
@@ -149,28 +193,3 @@ def _output_limited() -> Iterator[None]:
         yield
     if out.dropped + err.dropped:
         print(f"\n... {out.dropped + err.dropped:,} more characters were printed, and are not shown")
-
-
-@contextlib.contextmanager
-def _as_it_was() -> Iterator[None]:
-    """Give torch back as it was: functions, settings and every random generator."""
-    attributes = [(place, dict(vars(place))) for place in PLACES]
-    settings = (torch.get_default_dtype(), torch.get_num_threads(), torch.is_anomaly_enabled())
-    states = torch.get_rng_state(), random.getstate()
-    numpy = sys.modules.get("numpy")
-    numpys = numpy.random.get_state() if numpy else None
-    try:
-        yield
-    finally:
-        for place, before in attributes:
-            for name, value in before.items():
-                now = vars(place).get(name)
-                if now is not value and not getattr(now, "hooked", False):  # torch itself wraps a class's step, once
-                    setattr(place, name, value)
-        torch.set_default_dtype(settings[0])
-        torch.set_num_threads(settings[1])
-        torch.autograd.set_detect_anomaly(settings[2])
-        torch.set_rng_state(states[0])
-        random.setstate(states[1])
-        if numpy:
-            numpy.random.set_state(numpys)

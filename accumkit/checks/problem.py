@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from accumkit.checks.guarded import attribute
 from accumkit.objective import AccumkitError
 
 BEGIN, END = "### BEGIN SOLUTION", "### END SOLUTION"
@@ -201,7 +202,7 @@ def is_blank(attempt: Any) -> bool:
     """Return True for a function that does nothing at all: only a docstring, ``...``, ``pass`` or ``return``."""
     if attempt is None or attempt is Ellipsis:
         return True
-    code = getattr(attempt, "__code__", None)
+    code = attribute(attempt, "__code__")
     if code is None:
         return False
     idle = {"RESUME", "NOP", "LOAD_CONST", "RETURN_VALUE", "RETURN_CONST"}

@@ -12,6 +12,7 @@ from accumkit.audit import Finding, Verdict
 from accumkit.audit.findings import listed, number, span
 from accumkit.audit.reading import tolerance_of
 from accumkit.audit.status import SCALED
+from accumkit.checks.guarded import attribute
 from accumkit.trace.record import MicroBatch, Trace
 
 DIVIDE = "divide by the count of the whole window, `(loss / count).backward()`: all the examples that the window holds"
@@ -50,7 +51,7 @@ ELSE = "The picture is fair, for each example is right in its own update; what i
 
 def advise(train: Callable) -> Callable[[Finding], str]:
     """Return what to change for each finding, in words that fit the exercise and what the learner wrote."""
-    sums = "sum" in _constants(getattr(train, "__code__", None))
+    sums = "sum" in _constants(attribute(train, "__code__"))
 
     def said(finding: Finding) -> str:
         if finding.pitfall in DIVISIONS:

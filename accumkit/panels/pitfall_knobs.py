@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 import ipywidgets as widgets
 
 from accumkit.errors import AccumkitError
-from accumkit.panels.base import choice, slider
+from accumkit.panels.base import slider
 from accumkit.pitfalls.bases import BASES
 from accumkit.pitfalls.pitfall import Pitfall
 
@@ -61,13 +61,41 @@ def controls(pitfall: Pitfall, slugs: Sequence[str], settings: Mapping[str, int 
         Checked values of some of the controls.
     """
     start = START | {"epochs": pitfall.epochs, "unequal": pitfall.unequal} | settings
-    knobs = {"fault": choice("Fault", slugs, pitfall.slug, "Which lines of the right loop are changed")}
+    knobs = {"fault": one_of("Fault", slugs, pitfall.slug, "Which lines of the right loop are changed")}
     for name, (description, low, high, tip) in SIZES.items():
         knobs[name] = slider(description, start[name], low, high, tip)
     knobs["unequal"] = _switch("Micro-batches of unequal size", start["unequal"])
     knobs["mended"] = _switch("Mend it: run the right loop instead", False)
     knobs["look"] = slider("Look into micro-batch", 1, 1, 999, "Shows its examples; a triangle marks its bar")
     return knobs
+
+
+def one_of(description: str, options: Sequence[str], value: str | None, tip: str) -> widgets.RadioButtons:
+    """Return options side by side, each of them reached with Tab and chosen with the space bar.
+
+    A drop-down list is moved with the arrow keys, which JupyterLab takes for itself as long as no cell is edited.
+    """
+    return across(
+        widgets.RadioButtons(
+            options=options,
+            value=value,
+            description=description,
+            tooltip=tip,
+            style={"description_width": "initial"},
+            layout=widgets.Layout(width="auto", max_width="900px"),
+        )
+    )
+
+
+def across(radio: widgets.RadioButtons) -> widgets.RadioButtons:
+    """Lay the options of a radio button side by side, in as many rows as they need."""
+    if radio.has_trait("orientation"):  # since ipywidgets 8.1.2
+        radio.orientation = "horizontal"
+    radio.add_class("accumkit-across")
+    return radio
+
+
+ACROSS = "<style>.accumkit-across .widget-radio-box-horizontal{flex-wrap:wrap;height:auto}</style>"
 
 
 def fit(knobs: Mapping[str, widgets.Widget], pitfall: Pitfall) -> None:

@@ -15,9 +15,9 @@ from accumkit.figures.diff import describe_diff
 from accumkit.figures.picture import timeline_picture, weights_picture
 from accumkit.panels import effects
 from accumkit.panels import pitfall_words as words
-from accumkit.panels.base import Answer, Panel, choice
+from accumkit.panels.base import Answer, Panel
 from accumkit.panels.examples import examples_html
-from accumkit.panels.pitfall_knobs import SIZES, check, controls, fit
+from accumkit.panels.pitfall_knobs import ACROSS, SIZES, across, check, controls, fit, one_of
 from accumkit.panels.prediction import Prediction
 from accumkit.pitfalls.catalog import CATALOG
 from accumkit.pitfalls.composing import named
@@ -52,11 +52,10 @@ class PitfallPanel(Panel):
         self._weights, self._timeline = weights_picture(height=196), timeline_picture()
         self._lined: tuple[Trace | None, str] = (None, "")  # the timeline drawn last, and of what
         self.prediction = Prediction(QUESTION, effects.CHOICES, self._reply)
-        if self.prediction.choices.has_trait("orientation"):  # since ipywidgets 8.1.2
-            self.prediction.choices.orientation = "horizontal"
+        across(self.prediction.choices)
         self.code, self.why, self.looked, self.timeline = (widgets.HTML() for _ in range(4))
         first, families = CATALOG[slugs[0]], list(self._families)
-        self.family = choice("Family", families, families[0], "Kinds of faults")
+        self.family = one_of("Family", families, families[0], "Kinds of faults")
         self.controls = controls(first, self._families[families[0]], settings)
         fit(self.controls, first)
         self.family.observe(self._family_chosen, names="value")
@@ -64,6 +63,7 @@ class PitfallPanel(Panel):
         self.controls["fault"].observe(self._fault_chosen, names="value")
         warm_up()
         super().__init__("pitfalls-" + slugs[0], self.controls, self._work, strict=strict)
+        self._style.value += ACROSS
         self.prediction.choices.observe(self._moved, names="value")
         self.children = self._arranged(
             [self.family] * (len(families) > 1) + [self.controls["fault"]] * (len(slugs) > 1)
@@ -73,7 +73,7 @@ class PitfallPanel(Panel):
         row = widgets.Layout(flex_flow="row wrap", align_items="center", grid_gap="0 18px")
         knobs = self.controls
         return [
-            widgets.Box(chosen, layout=row), self.code,
+            widgets.VBox(chosen), self.code,
             widgets.Box([knobs[name] for name in (*SIZES, "unequal")], layout=row), self.prediction,
             knobs["mended"], self.sentence, self.status, self.why, self.pictures, knobs["look"], self.looked,
             self.timeline, self._style,
