@@ -136,7 +136,7 @@ def test_a_low_precision_sum_is_named_where_its_error_is_more_than_rounding(dtyp
         assert finding.location == marked_line(loops.summed_in_grad)
         worst = max(trace.updates, key=lambda u: u.sum_error)
         times = re.search(r"([\d.]+) times what rounding it once", finding.evidence)
-        assert float(times[1]) == pytest.approx(worst.sum_error / worst.one_rounding, rel=1e-3)
+        assert float(times[1]) == pytest.approx(worst.sum_error / worst.one_rounding, rel=1e-2)
         assert 2 < float(times[1]) < 8
         assert "accumulate_dtype" in finding.fix
 

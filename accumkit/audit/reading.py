@@ -31,8 +31,9 @@ DIVISORS = {
     "mean/W": lambda w: [1 / w.count] * w.size,
     "mean/W/N": lambda w: [1 / w.count / w.steps] * w.size,
     "mean/W/k": lambda w: [1 / w.count / w.size] * w.size,
-    "examples": lambda w: [e / sum(w.examples) for e in w.examples],
-    "sum/examples": lambda w: [n / sum(w.examples) for n in w.counts],
+    # text, say, has no examples that could be counted
+    "examples": lambda w: [e / sum(w.examples) for e in w.examples] if any(w.examples) else None,
+    "sum/examples": lambda w: [n / sum(w.examples) for n in w.counts] if any(w.examples) else None,
 }
 LEFT_OUT = "left out"  # the way of a window whose divisor also counts micro-batches that had no backward
 TWICE = ("mean/W", *(name for name in DIVISORS if name.count("/") == 2))
