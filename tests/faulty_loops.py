@@ -113,7 +113,7 @@ def tail_divisor_of_sums(model, loader, optimizer, steps, scheduler):
 
 def tail_cleared(model, loader, optimizer, steps, scheduler):
     for _ in range(PASSES):
-        optimizer.zero_grad()  # HERE
+        optimizer.zero_grad()
         count = 0
         for i, (images, labels) in enumerate(loader, 1):
             F.cross_entropy(model(images), labels, reduction="sum").backward()
@@ -121,7 +121,7 @@ def tail_cleared(model, loader, optimizer, steps, scheduler):
             if i % steps == 0:
                 for p in model.parameters():
                     p.grad /= count
-                optimizer.step()
+                optimizer.step()  # HERE
                 scheduler.step()
                 optimizer.zero_grad()
                 count = 0

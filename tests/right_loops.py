@@ -525,3 +525,21 @@ def first_windows(model, loader, optimizer, steps, scheduler):
         for images, labels in islice(loader, steps):
             (F.cross_entropy(model(images), labels) / steps).backward()
         optimizer.step()
+
+
+def evaluated_adversary(model, loader, optimizer, steps, scheduler):
+    """A GAN: the discriminator is looked at between the generator's turn and its own, and clears what that left."""
+    generator = nn.Linear(4, 64, dtype=torch.float64)
+    other = torch.optim.SGD(generator.parameters(), lr=0.01)
+    for _ in range(PASSES):
+        for images, _ in loader:
+            fake = generator(torch.randn(len(images), 4, dtype=torch.float64)).view(-1, 1, 8, 8)
+            other.zero_grad()
+            (-F.logsigmoid(model(fake)[:, 0]).mean()).backward()
+            other.step()
+            with torch.no_grad():
+                model(fake)
+            optimizer.zero_grad()
+            real = -F.logsigmoid(model(images)[:, 0]).mean()
+            (real - F.logsigmoid(-model(fake.detach())[:, 0]).mean()).backward()
+            optimizer.step()

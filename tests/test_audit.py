@@ -384,7 +384,7 @@ def test_a_finding_affects_something_known():
 
 def test_numbers_are_said_as_they_are_read():
     assert [number(x) for x in (4.000001, 0.25, 7 / 3, 65536, 1.5e-5, 0, 12, 0.9999999)] == [
-        "4", "0.25", "2.333", "65,536", "1.5e-05", "0", "12", "1",
+        "4", "0.25", "2.33", "65,536", "1.5e-05", "0", "12", "1",
     ]  # fmt: skip
     assert span([1.75, 7 / 3]) == "1.75 to 2.333"
     assert span([1.0, 1.0000001]) == "1"

@@ -34,14 +34,16 @@ def traces(draw):
     passes = draw(st.integers(1, 3))
     ran = [0] * passes
     index = 0
-    fair = draw(st.booleans())  # else shares are any numbers
+    fair, plain = draw(st.booleans()), draw(st.booleans())  # else shares, and all the rest, are any numbers
+    means = draw(st.booleans())  # each micro-batch counts alike
 
     def micro_batch(epoch, total, size):
         nonlocal index
         count = draw(counts) if not fair else size
-        share = (draw(st.sampled_from((1.0, 4.0, 0.25, 0.0))) * count / (total or 1)) if fair else draw(perhaps)
+        part = 0.5 if means else (count or 0) / (total or 1)
+        share = draw(st.sampled_from((1.0, 1.0, 1.0, 4.0, 0.0))) * part if fair else draw(perhaps)
         made = MicroBatch(
-            index=index, epoch=epoch, examples=draw(st.integers(0, 5)) if not fair else size,
+            index=index, epoch=epoch, examples=draw(st.sampled_from((size, size, 0, 1, 5))),
             count=count if measured else None, share=share if measured else None,
             fair_share=(count / total if total and count is not None else draw(perhaps)) if measured else None,
             fate=draw(st.sampled_from(FATES[:3])) if draw(st.booleans()) else "kept", location=draw(lines),
@@ -50,11 +52,11 @@ def traces(draw):
         )  # fmt: skip
         trace.events.extend(
             Event(kind, index, draw(lines), draw(perhaps))
-            for kind in draw(st.lists(st.sampled_from(EVENT_KINDS), max_size=4))
+            for kind in draw(st.lists(st.sampled_from(EVENT_KINDS), max_size=0 if plain else 4))
         )
         ran[epoch] += 1
         index += 1
-        return made
+        return made if not plain else made._replace(fate="kept", repeats=None, scale=None, touched=None)
 
     for number_ in range(draw(st.integers(0, 4))):
         epoch = min(passes - 1, number_ * passes // 4)
@@ -63,8 +65,7 @@ def traces(draw):
         first = members[0].index if members else 0
         members = tuple(m if m.repeats is None or m.repeats >= first else m._replace(repeats=None) for m in members)
         trace.events.append(Event(draw(st.sampled_from(("step", "skipped step"))), index - 1, draw(lines)))
-        trace.updates.append(
-            Update(
+        update = Update(
                 number_, epoch, members, draw(counts), draw(perhaps), draw(perhaps), draw(perhaps), draw(perhaps),
                 auxiliary=draw(perhaps), carried=draw(number), grad_norm=draw(perhaps), clip_factor=draw(perhaps),
                 expected_clip_factor=draw(perhaps), max_norm=draw(perhaps), clip_scale=draw(perhaps),
@@ -72,14 +73,18 @@ def traces(draw):
                 masks_repeated=draw(st.integers(0, 2)), skipped=draw(st.booleans()),
                 scaler=draw(st.none() | st.integers(0, 1)), sum_error=draw(perhaps), one_rounding=draw(perhaps),
                 floor=draw(perhaps), location=draw(lines), why=draw(st.none() | st.just("the gradient is not finite")),
-            )
         )  # fmt: skip
+        if plain:
+            update = Update(number_, epoch, members, sum(m.count or 0 for m in members), location=update.location)
+        trace.updates.append(update)
     for _ in range(draw(st.integers(0, 3))):
         trace.lost.append(micro_batch(passes - 1, draw(counts), 4)._replace(fate="lost", repeats=None))
     trace.epoch_sizes = ran
     trace.fetched_sizes = [draw(st.integers(-1, 3)) + n for n in ran]
     trace.loader_sizes = [draw(st.sampled_from((-1, 0, n, n + 3))) for n in ran]
     trace.scalers = [None, "train.py:2"]
+    if plain:
+        return trace
     trace.graphs_kept, trace.graphs_retained = draw(st.integers(0, 9)), draw(st.integers(0, 9))
     trace.coupled = draw(st.sampled_from(([], ["examples"], ["1"], [""])))
     trace.running = draw(st.sampled_from(([], [RunningStatistics("1", 0.1, 7)], [RunningStatistics("", None, 3)])))

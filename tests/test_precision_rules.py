@@ -126,9 +126,8 @@ def test_bfloat16_autocast_with_float32_parameters_is_right():
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
 def test_a_low_precision_sum_is_named_where_its_error_is_more_than_rounding(dtype):
-    for steps in (2, 3):
-        assert ak.audit(images(128, dtype=dtype).watch(loops.summed_in_grad, steps=steps)).findings == ()
-    for steps in (16, 32):
+    assert ak.audit(images(128, dtype=dtype).watch(loops.summed_in_grad, steps=2)).findings == ()
+    for steps in (4, 16, 32):
         trace = images(128, dtype=dtype).watch(loops.summed_in_grad, steps=steps)
         verdict = ak.audit(trace)
         (finding,) = verdict.findings
@@ -137,7 +136,7 @@ def test_a_low_precision_sum_is_named_where_its_error_is_more_than_rounding(dtyp
         worst = max(trace.updates, key=lambda u: u.sum_error)
         times = re.search(r"([\d.]+) times what rounding it once", finding.evidence)
         assert float(times[1]) == pytest.approx(worst.sum_error / worst.one_rounding, rel=1e-2)
-        assert 2 < float(times[1]) < 8
+        assert 1.1 < float(times[1]) < 8
         assert "accumulate_dtype" in finding.fix
 
 

@@ -24,16 +24,16 @@ def unequal_tail():
 # (loop, its data, the one finding, numbers and words that its evidence must hold)
 TABLE = [
     (faulty.missing_division, images, "missing-division", "weighs 2 to 3"),
-    (faulty.divided_by_window_twice, images, "double-division", "weighs 0.3333"),
+    (faulty.divided_by_window_twice, images, "double-division", "weighs 0.333"),
     (faulty.divided_mean_by_count, images, "double-division", "weighs 0.25"),
-    (faulty.divided_by_hand_again, images, "double-division", "multiplied by 0.3333"),
+    (faulty.divided_by_hand_again, images, "double-division", "multiplied by 0.333"),
     (
         faulty.tail_divisor,
         images,
         "tail-divisor",
-        r"and 6\) have 2 micro-batches and are divided by 3: .* 0.6667",
+        r"and 6\) have 2 micro-batches and are divided by 3: .* 0.667",
     ),
-    (faulty.tail_divisor_of_sums, images, "tail-divisor", "weighs 0.6667"),
+    (faulty.tail_divisor_of_sums, images, "tail-divisor", "weighs 0.667"),
     (faulty.tail_divisor_of_sums, unequal_tail, "tail-divisor", "have 7 examples and are divided by the 12 of a full"),
     (faulty.tail_cleared, images, "tail-dropped", "last 2 micro-batches of 2 passes .* 16 examples weigh 0"),
     (faulty.tail_never_run, images, "tail-dropped", "last 2 micro-batches of 2 passes never had a backward"),
@@ -48,17 +48,17 @@ TABLE = [
     (faulty.zero_before_step, images, "zero-every-micro-batch", "in update 1, 3 of 3 weigh 0"),
     (faulty.stale, images, "stale-gradients", r"updates 2 to 6 still hold .* zero_grad\(\) was never called"),
     (faulty.stale_within_a_pass, images, "stale-gradients", "updates 2, 3, 5 and 6 still hold"),
-    (faulty.mean_of_means, unequal_images, "mean-of-means", "1 to 6 examples: .* weighs 0.6111 to 3.667 in update 1"),
-    (faulty.mean_of_token_means, lines, "token-weighting", "47 to 90 tokens: .* weighs 0.7333 to 1.404 in update"),
+    (faulty.mean_of_means, unequal_images, "mean-of-means", "1 to 6 examples: .* weighs 0.611 to 3.67 in update 1"),
+    (faulty.mean_of_token_means, lines, "token-weighting", "47 to 90 tokens: .* weighs 0.733 to 1.4 in update"),
     (faulty.tokens_with_padding, lines, "token-weighting", "divided by 200 where its window has 187 tokens with a tar"),
     (faulty.tokens_with_padding_each, lines, "token-weighting", "by 64 tokens, of which 62 have a target"),
     (faulty.tokens_by_lines, lines, "token-weighting", "47 to 90 tokens"),
-    (faulty.mean_of_class_means(CLASS_WEIGHT), weighted_images, "class-weighting", "3.333 to 6.833 class weights"),
+    (faulty.mean_of_class_means(CLASS_WEIGHT), weighted_images, "class-weighting", "3.33 to 6.83 class weights"),
     (
         faulty.classes_by_examples(CLASS_WEIGHT),
         weighted_images,
         "class-weighting",
-        "by 12 where .* 18.17 class",
+        "by 12 where .* 18.2 class",
     ),
     (faulty.scheduler_every, images, "scheduler-every-micro-batch", "16 scheduler steps for 6 updates: 10 of them"),
 ]
@@ -119,7 +119,9 @@ def test_the_table_holds_for_other_sizes(steps, micro_batches):
 )
 def test_fires_in_lower_precision(loop, pitfall, dtype):
     verdict = ak.audit(images(dtype=dtype).watch(loop))
-    assert [finding.pitfall for finding in verdict.findings] == [pitfall]
+    found = [finding.pitfall for finding in verdict.findings]
+    assert [name for name in found if name != "low-precision-sum"] == [pitfall]
+    assert dtype.itemsize == 2 or found == [pitfall]  # a sum held in two bytes is a fault of its own, and rightly named
 
 
 @pytest.mark.parametrize(

@@ -29,11 +29,11 @@ def penalised(data=images, **how) -> Problem:
     return data(objective=ak.Objective(loss=plain.loss, count=plain.count, per_update=faulty.penalty), **how)
 
 
-def one_line_empty() -> Problem:
-    """Lines of text; the second micro-batch has no target."""
+def one_line_empty(which=1) -> Problem:
+    """Lines of text; one micro-batch, by default the second, has no target."""
     data = lines(3)
     batches = [(tokens, labels.clone()) for tokens, labels in data.loader]
-    batches[1][1][:] = -100
+    batches[which][1][:] = -100
     return Problem(data.model, DataLoader(batches, batch_size=None), data.objective)
 
 
@@ -202,6 +202,26 @@ def test_a_missing_division_is_not_a_repeated_term():
     assert [f.pitfall for f in verdict.findings] == ["missing-division"]
 
 
+def test_a_repeated_term_is_named_beside_a_second_division():
+    def both(model, loader, optimizer, steps, scheduler):
+        for i, (pixels, labels) in enumerate(loader, 1):
+            loss = torch.nn.functional.cross_entropy(model(pixels), labels) / steps**2
+            (loss + faulty.penalty(model)).backward()
+            if i % steps == 0:
+                optimizer.step()
+                optimizer.zero_grad()
+
+    verdict = ak.audit(penalised(images, examples=36).watch(both))
+    assert [f.pitfall for f in verdict.findings] == ["double-division", "repeated-auxiliary-loss"]
+
+
+@pytest.mark.parametrize("steps", [1, 2])
+def test_an_adversary_that_is_evaluated_between_its_turns(steps):
+    """A discriminator is looked at after the generator's turn, whose gradients are then cleared, as they should be."""
+    verdict = ak.audit(unequal_images().watch(right.evaluated_adversary, steps))
+    assert (verdict.status, verdict.findings) == ("cannot tell", ())
+
+
 def test_what_may_be_meant_is_said_and_not_accused():
     plan = ak.audit(images(48).watch(faulty.planned_in_micro_batches))  # 2 passes of 12, N = 3: or of 6 passes
     assert (plan.findings, plan.status) == ((), "equivalent")
@@ -306,6 +326,14 @@ def test_an_empty_micro_batch_is_blamed_only_for_its_own_nan():
 
     named = [[f.pitfall for f in ak.audit(one_line_empty().watch(nan_at(i))).findings] for i in range(3)]
     assert named == [[], ["empty-micro-batch"], []]
+
+
+@pytest.mark.parametrize("which", [0, 1, 2, 4])
+def test_an_empty_micro_batch_anywhere_in_its_window(which):
+    (finding,) = ak.audit(one_line_empty(which).watch(faulty.means_of_nothing)).findings
+    assert finding.pitfall == "empty-micro-batch"
+    assert f"micro-batch {which + 1} has 3 examples" in finding.evidence
+    assert finding.updates[0] == which // 3
 
 
 def test_a_skipped_step_with_an_empty_micro_batch():

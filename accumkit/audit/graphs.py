@@ -15,7 +15,7 @@ def graph_kept(case: Case) -> Finding | None:
     over = sum(u.accumulated for u in windows[:-1])  # those of them that a later step comes after
     kept = trace.graphs_kept if case.steps > 1 and 2 * trace.graphs_kept >= over else 0
     retained = trace.graphs_retained if 2 * trace.graphs_retained >= ran else 0
-    if not kept and not retained:
+    if not ran or (not kept and not retained):
         return None
     seen = []
     if retained:

@@ -98,7 +98,7 @@ class Window:
     @property
     def even(self) -> bool:
         """Whether all its examples weigh the same."""
-        return near(self.weights, [max(self.weights)] * len(self.weights), self.tolerance)
+        return near(self.weights, [max(self.weights, default=0.0)] * len(self.weights), self.tolerance)
 
     @property
     def fair(self) -> bool:
@@ -240,6 +240,6 @@ def _constant(windows: tuple[Window, ...], tolerance: float) -> tuple[str, float
     """Return the factor by which every example of the run weighs the same: a multiplier of its loss, or its weight."""
     for kind in ("coefficients", "weights"):
         factors = [factor for w in windows for factor in getattr(w, kind)]
-        if near(factors, [factors[0]] * len(factors), 2 * tolerance):
+        if factors and factors[0] and near(factors, [factors[0]] * len(factors), 2 * tolerance):
             return kind[:-1], factors[0]
     return None

@@ -30,7 +30,9 @@ def scale_changed_in_window(case: Case) -> Finding | None:
         line = Counter(e.location for e in unscaled).most_common(1)[0][0]
     else:
         first = changed[0]
-        scales = " and ".join(number(s) for s in dict.fromkeys(m.scale for m in first.micro_batches))
+        scales = " and ".join(
+            number(s) for s in dict.fromkeys(1.0 if m.scale is None else m.scale for m in first.micro_batches)
+        )
         seen = f"in update {first.index + 1} the micro-batches were scaled by {scales}, and divided by one of them"
         line = line_of(case, "scaler update", inner) or first.micro_batches[0].location
     return Finding(

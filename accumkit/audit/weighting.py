@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import inf, isfinite
+
 from accumkit.audit.findings import Finding, number, span
 from accumkit.audit.reading import Case, Window, near
 from accumkit.audit.wording import COUNTED, ONE, SUMMED, backward, indices, where
@@ -32,7 +34,7 @@ def _unequal(case: Case, slug: str) -> Finding | None:
     wrong = [w for w in case.following(*ways) if not w.even or not (w.equal or w.fair or len(w.left) == w.size)]
     if not wrong:
         return None
-    worst = max(wrong, key=lambda w: max(w.weights) / min(w.weights))
+    worst = max(wrong, key=lambda w: max(w.weights) / min(w.weights) if min(w.weights) else inf)
     counts = [m.count for m in worst.members if m.count]
     low, high = (f"{number(f(counts))}" for f in (min, max))
     unit = ONE.get(case.trace.unit, "example")
@@ -54,6 +56,7 @@ def _other_divisor(case: Case, slug: str) -> Finding | None:
         return None
     units = case.trace.unit
     wrong = [w for w in case.windows if w.even and not w.fair and case.ways[w.update.index] in (None, "sum/examples")]
+    wrong = [w for w in wrong if w.left and all(w.shares)]  # one that weighs nothing was divided by no number
     padded = [w for w in case.windows if not w.even and case.ways[w.update.index] is None and _padded(w)]
     if case.constant and not (slug == "token-weighting" and all(_positions(w) for w in wrong)):
         wrong = []
@@ -88,6 +91,8 @@ def _other_divisor(case: Case, slug: str) -> Finding | None:
 def _positions(w: Window) -> bool:
     """Whether an even window seems divided by all its positions, as many in each line, padding included."""
     divisor, lines = 1 / w.coefficients[0], sum(w.examples)
+    if not lines:
+        return False
     length = round(divisor / lines)
     return divisor >= w.count and near([divisor], [length * lines], w.tolerance)
 
@@ -95,7 +100,7 @@ def _positions(w: Window) -> bool:
 def _padded(w: Window) -> list[float] | None:
     """Return the tokens that each micro-batch's loss was divided by, if that is a whole number of positions a line."""
     members = [m for m in w.members if m.count]
-    if not all(m.share for m in members):
+    if not all(m.share and isfinite(m.share) and m.examples for m in members):
         return None
     for size in (w.size, w.steps):
         divisors = [m.count / (size * m.share) for m in members]

@@ -63,6 +63,15 @@ def needs_accumulation(plan: Plan) -> str | None:
     return None if max(map(len, plan.windows)) > 1 else "Every window is one micro-batch, so nothing is accumulated."
 
 
+def needs_long_sum(plan: Plan) -> str | None:
+    """Shows where a window adds up more than two gradients."""
+    if said := needs_accumulation(plan):
+        return said
+    if max(map(len, plan.windows)) > 2:
+        return None
+    return "A sum of two gradients is rounded once, as each of them was; what is lost begins with the third."
+
+
 def needs_several_steps(plan: Plan) -> str | None:
     """Shows where N is more than 1, and a window has several micro-batches."""
     if plan.steps == 1:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from accumkit.pitfalls.catalog.lessons import AMP, BOUNDARY
 from accumkit.pitfalls.pitfall import Pitfall
-from accumkit.pitfalls.plan import needs_accumulation, needs_second_window, never
+from accumkit.pitfalls.plan import needs_long_sum, needs_second_window, never
 
 SINGLE = (
     Pitfall(
@@ -20,7 +20,7 @@ SINGLE = (
         seen_by="objective",
         report="deepspeedai/DeepSpeed#2768",
         affects="gradient",
-        hidden=needs_accumulation,
+        hidden=needs_long_sum,
     ),
     Pitfall(
         slug="data-reused",
