@@ -386,7 +386,7 @@ def test_numbers_are_said_as_they_are_read():
     assert [number(x) for x in (4.000001, 0.25, 7 / 3, 65536, 1.5e-5, 0, 12, 0.9999999)] == [
         "4", "0.25", "2.33", "65,536", "1.5e-05", "0", "12", "1",
     ]  # fmt: skip
-    assert span([1.75, 7 / 3]) == "1.75 to 2.333"
+    assert span([1.75, 7 / 3]) == "1.75 to 2.33"
     assert span([1.0, 1.0000001]) == "1"
     assert several(1, "micro-batch") == "1 micro-batch"
     assert several(2, "micro-batch") == "2 micro-batches"

@@ -262,6 +262,36 @@ def test_a_function_that_returns_early():
     assert f"Only 8 micro-batches of {CALLS * 11} had a backward" in verdict.reason
 
 
+def test_one_backward_a_window_is_a_matter_of_memory_alone():
+    def one(model, loader, optimizer, n):
+        batches = iter(loader)
+        while window := list(islice(batches, n)):
+            optimizer.zero_grad()
+            losses = [F.cross_entropy(model(images), labels, reduction="sum") for images, labels in window]
+            (sum(losses) / sum(len(labels) for _, labels in window)).backward()
+            optimizer.step()
+
+    verdict = ak.check_loop(one)
+    assert (verdict.ok, verdict.status, [f.pitfall for f in verdict.findings]) == (False, "equivalent", ["graph-kept"])
+    assert "22 forward calls and 6 backward calls" in verdict.findings[0].evidence
+    assert verdict.findings[0].location == line_of(one, ".backward()")
+
+
+def test_a_window_put_back_together_is_no_accumulation():
+    def together(model, loader, optimizer, n):
+        batches = iter(loader)
+        while window := list(islice(batches, n)):
+            images, labels = (torch.cat(parts) for parts in zip(*window, strict=True))
+            optimizer.zero_grad()
+            F.cross_entropy(model(images), labels).backward()
+            optimizer.step()
+
+    verdict = ak.check_loop(together)
+    assert (verdict.ok, verdict.status, verdict.findings) == (False, "cannot tell", ())
+    assert "over 10 to 16 examples at once: you put the window back together" in verdict.reason
+    assert ak.check_loop(together, 1).ok, "with N = 1 a window is a micro-batch"
+
+
 def test_a_flood_of_output_is_cut(capsys):
     def floods(model, loader, optimizer, n):
         for i in range(50_000):

@@ -74,7 +74,7 @@ def test_lost_and_erased_are_hatched_outlines_that_pull_nothing(trace, kind, n):
     assert {bar.get_facecolor()[:3] for bar in found} == {to_rgb(palette.PAPER)}
     assert all(bar.get_hatch() and bar.get_height() == 1 for bar in found)
     assert texts(figure, "word").count(kind) == n and texts(figure, "number").count("0") == n
-    assert any("pulls nothing" in text for text in texts(figure, "legend"))
+    assert any("pulls nothing (outline: what it should have been)" in text for text in texts(figure, "legend"))
 
 
 def test_lost_ones_stand_in_no_update():
@@ -212,6 +212,18 @@ def test_timeline_rows_windows_and_marks():
     kept, lost = (line for line in figure.axes[0].lines if line.get_gid() == "backward")
     assert (len(kept.get_xdata()), len(lost.get_xdata())) == (3, 2) and kept.get_marker() != lost.get_marker()
     assert texts(figure, "number") == ["1", "2", "3", "4", "5"]
+
+
+def test_where_it_is_tight_only_the_last_of_a_window_has_its_number():
+    def drawn(sizes):
+        figure = figures.timeline(trace_of([[(1, 1)] * size for size in sizes], steps=max(sizes)))
+        return texts(figure, "number"), texts(figure, "legend")[-1]
+
+    numbers, said = drawn([5] * 9 + [3])
+    assert numbers[:3] == ["5", "10", "15"] and numbers[-1] == "48"
+    assert said == "time runs to the right; the number is that of a window's last micro-batch"
+    assert drawn([3, 2]) == (["1", "2", "3", "4", "5"], "time runs to the right; the numbers count micro-batches")
+    assert drawn([1] * 48) == ([], "time runs to the right")
 
 
 def test_a_long_timeline_says_what_it_leaves_out():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from accumkit import figures
+from accumkit.figures.numbers import grouped, number
 from tests import hand_traces as hand
 from tests.hand_traces import trace_of
 
@@ -75,3 +76,22 @@ def test_why_weights_were_not_measured():
     trace = trace_of([[(4, None)]])
     trace.updates[0] = trace.updates[0]._replace(why="no objective was given")
     assert figures.describe_weights(trace) == "In update 1 the weights were not measured (no objective was given)."
+
+
+def test_a_half_reads_the_same_whatever_its_last_bits():
+    assert {number(1.875 + error) for error in (0, 1e-12, -1e-12, -1e-7)} == {"1.88"}
+
+
+@pytest.mark.parametrize(
+    ("sizes", "said"),
+    [
+        ([3] * 16, "16 updates of 3 examples each"),
+        ([5] * 9 + [3], "10 updates: 9 of 5 examples and 1 of 3"),
+        ([12, 7], "2 updates, of 12 and 7 examples"),
+        ([8, 8, 1], "3 updates: 2 of 8 examples and 1 of 1"),
+        ([4], "1 update of 4 examples"),
+        ([1], "1 update of 1 example"),
+    ],
+)
+def test_groups_as_one_would_say_them(sizes, said):
+    assert grouped(sizes, "updates", "examples") == said

@@ -20,6 +20,7 @@ SOLUTIONS = notebooks("solutions")
 EXERCISES = notebooks("exercises")
 EVERY = STRICT + EXERCISES
 LINES_A_CELL = 12
+SANITIZE = Path(__file__).with_name("nbval_sanitize.cfg")
 # What a learner reads speaks of the course alone, and holds for every machine.
 MACHINE = re.compile(r"/(?:home|root|tmp|work|usr)/|[A-Z]:\\Users|0x[0-9a-f]{6,}|ipykernel_\d+", re.IGNORECASE)
 FRAGILE = {"interact", "interactive", "interactive_output", "Output", "clear_output", "tqdm", "pyplot"}
@@ -37,7 +38,7 @@ def nbval(path: Path, mode: str, folder: Path) -> tuple[dict[str, int], str]:
     """Run nbval on one notebook in a process of its own; return its counts, and what it printed."""
     report = folder / "report.xml"
     command = [sys.executable, "-m", "pytest", mode, "--nbval-current-env", "--nbval-cell-timeout=120", "-q",
-               "-p", "no:cacheprovider", "-p", "no:xdist", "--color=no", f"--junitxml={report}", str(path)]  # fmt: skip
+               f"--nbval-sanitize-with={SANITIZE}", "-p", "no:cacheprovider", "-p", "no:xdist", "--color=no", f"--junitxml={report}", str(path)]  # fmt: skip
     outside = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
     done = subprocess.run(command, cwd=ROOT, env=outside | ENVIRONMENT, capture_output=True, text=True)
     if not report.exists():

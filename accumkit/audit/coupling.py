@@ -7,6 +7,7 @@ from accumkit.audit.reading import Case
 from accumkit.trace.record import Update
 
 DEFAULT = 0.1  # torch's momentum of running statistics: one that is smaller was chosen, perhaps for accumulation
+NEAR = 0.9995
 SEEN = 1e-9  # 1 - cosine beyond this was measured; below, the window could not be run as one
 OTHER = "examples"  # what a trace names where no layer is known to couple them
 
@@ -20,7 +21,7 @@ def batchnorm_statistics(case: Case) -> Finding | None:
     return Finding(
         "batchnorm-statistics",
         f"BatchNorm ({_layers(layers)}) normalises each micro-batch by itself, so the updates are not those of the big "
-        f"batch, however well the loop divides and steps{_apart(windows)}. {_where(case, windows)}",
+        f"batch, however well the loop divides and steps{_apart(case, windows)}. {_where(case, windows)}",
         None,
         "replace it by GroupNorm, which does not mix examples, `model = ak.replace_batchnorm(model, groups=...)`; or "
         "freeze its statistics, `frozen=True`; or keep micro-batches large (SyncBatchNorm joins ranks, not "
@@ -62,7 +63,7 @@ def coupled_examples(case: Case) -> Finding | None:
         "coupled-examples",
         "the objective's gradient over a whole window is not the sum of those over its micro-batches: examples act on "
         f"each other, in the loss (contrastive, ranking) or in a layer, and can do so only within a micro-batch"
-        f"{_apart(windows)}. {_where(case, windows)}",
+        f"{_apart(case, windows)}. {_where(case, windows)}",
         windows[0].micro_batches[0].location,
         "compare with the whole window: keep what the examples are compared with (embeddings of the window, computed "
         "first without gradients) at hand for each micro-batch; or use a loss of each example by itself",
@@ -111,15 +112,16 @@ def _layers(names: list[str]) -> str:
     return "layers " + listed(names if len(names) <= 4 else [*names[:3], f"{len(names) - 3} more"])
 
 
-def _apart(windows: list[Update]) -> str:
-    """Say how far the gradients are from the big batch's, where that was measured."""
+def _apart(case: Case, windows: list[Update]) -> str:
+    """Say how far the gradients are from the big batch's, where that was measured and is more than rounding."""
     seen = [u for u in windows if u.cosine is not None and u.relative_error is not None and 1 - u.cosine > SEEN]
+    seen = [u for u in seen if u.relative_error > case.tolerance]
     if not seen:
         return ""
-    return (
-        f": the gradient's cosine to the big batch's is {_cosines(seen)}, its difference "
-        f"{span(u.relative_error for u in seen)} of the big batch's length"
-    )
+    differs = f"{span(u.relative_error for u in seen)} of the big batch's length"
+    if min(u.cosine for u in seen) > NEAR:  # in three digits it would be 1.000
+        return f": the gradient differs from the big batch's by {differs}"
+    return f": the gradient's cosine to the big batch's is {_cosines(seen)}, its difference {differs}"
 
 
 def _cosines(windows: list[Update]) -> str:

@@ -109,7 +109,7 @@ def stale_gradients(case: Case) -> Finding | None:
 
 def tail_leaked(case: Case) -> Finding | None:
     """What a pass left over is still in .grad when the next pass begins."""
-    wrong = _leaking(case)
+    wrong = leaking(case)
     if not wrong:
         return None
     boundary = case.boundary
@@ -135,7 +135,7 @@ def tail_leaked(case: Case) -> Finding | None:
     )
 
 
-def _leaking(case: Case) -> list[Update]:
+def leaking(case: Case) -> list[Update]:
     """Return the updates that a leaked tail spoils; a window across passes that has its N micro-batches is none."""
     boundary = case.boundary
     if boundary.kind == "straddling" or (boundary.kind == "wrong count" and not _has_tail(case)):
@@ -151,7 +151,7 @@ def _has_tail(case: Case) -> bool:
 def tail_dropped(case: Case) -> Finding | None:
     """Micro-batches at the end of a pass that no step ever used."""
     gone = [m for group in dropped(case) for m in group]
-    unrun = [] if _leaking(case) or gone else never_ran(case)
+    unrun = [] if leaking(case) or gone else never_ran(case)
     if not gone and not unrun:
         return None
     updates = case.boundary.windows
@@ -190,7 +190,7 @@ def never_ran(case: Case) -> list[tuple[int, int]]:
 def dropped(case: Case) -> list[list[MicroBatch]]:
     """Return the stretches of micro-batches that were lost without being meant to, a pass at a time."""
     boundary = case.boundary
-    if not case.trace.lost or _leaking(case) or (boundary.kind == "wrong count" and not _has_tail(case)):
+    if not case.trace.lost or leaking(case) or (boundary.kind == "wrong count" and not _has_tail(case)):
         return []
     at_the_end = all(m.epoch == boundary.passes[-1].epoch for m in case.trace.lost)
     if boundary.kind == "straddling" or (boundary.kind == "unclear" and (boundary.crosses or at_the_end)):

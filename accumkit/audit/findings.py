@@ -45,6 +45,8 @@ TITLES = {
     "graph-kept": "the graph of every micro-batch is kept",
 }
 
+ROUNDING = 1e-6  # of the largest number in a span
+
 _WEIGHTS, _BOUNDARY = "02_what_each_example_weighs", "03_where_an_update_ends"
 _NORMS = "04_batchnorm_and_groupnorm"
 _AMP = "05_mixed_precision_and_clipping"
@@ -165,8 +167,10 @@ def number(value: float) -> str:
 
 
 def span(values: Iterable[float]) -> str:
-    """Return "4" for values that agree to three digits, else "1.75 to 2.33"."""
+    """Return "4" for values that agree to three digits, else "1.75 to 2.33"; what is rounding beside others is 0."""
     values = list(values)
+    largest = max(map(abs, values))
+    values = [0.0 if abs(value) < min(ROUNDING, ROUNDING * largest) else value for value in values]
     low, high = number(min(values)), number(max(values))
     return low if low == high else f"{low} to {high}"
 

@@ -238,8 +238,10 @@ def _ways(windows: tuple[Window, ...]) -> dict[int, str | None]:
 
 def _constant(windows: tuple[Window, ...], tolerance: float) -> tuple[str, float] | None:
     """Return the factor by which every example of the run weighs the same: a multiplier of its loss, or its weight."""
+    found = []
     for kind in ("coefficients", "weights"):
         factors = [factor for w in windows for factor in getattr(w, kind)]
         if factors and factors[0] and near(factors, [factors[0]] * len(factors), 2 * tolerance):
-            return kind[:-1], factors[0]
-    return None
+            found.append((kind[:-1], factors[0]))
+    turned = [(kind, factor) for kind, factor in found if kind == "weight" and near([factor], [-1.0], 2 * tolerance)]
+    return next(iter(turned or found), None)

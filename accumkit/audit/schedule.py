@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from accumkit.audit.findings import Finding, several
+from accumkit.audit.findings import Finding, number, several
 from accumkit.audit.reading import Case
 from accumkit.trace.record import Event
 
@@ -13,18 +13,58 @@ def scheduler_every_micro_batch(case: Case) -> Finding | None:
     """A scheduler that counts updates is stepped after each micro-batch."""
     early = inside_windows(case, "scheduler step")
     steps = [event for event in case.trace.events if event.kind == "scheduler step"]
-    if not early or {event.value for event in steps} == {sum(p.size for p in case.boundary.passes)}:
+    if early and {event.value for event in steps} == {sum(p.size for p in case.boundary.passes)}:
         return None  # planned in micro-batches and stepped at each, a schedule is run through as it was meant to be
+    ran = len(case.trace.micro_batches)
+    if early:
+        came = f"{len(early)} of them came inside a window"
+    else:
+        steps = early = next((own for own in _too_many(case) if len(own) == ran), [])
+        came = "as many as micro-batches"
+    if not early:
+        return None
     updates = [update for update in case.boundary.windows if not update.skipped]
     return Finding(
         "scheduler-every-micro-batch",
-        f"{several(len(steps), 'scheduler step')} for {several(len(updates), 'update')}: {len(early)} of them came "
-        f"inside a window, so a schedule of {case.steps} times as many updates is run through",
+        f"{several(len(steps), 'scheduler step')} for {several(len(updates), 'update')}: {came}, so a schedule of "
+        f"{case.steps} times as many updates is run through",
         Counter(event.location for event in early).most_common(1)[0][0],
         "step the scheduler once an update, right after optimizer.step(), and plan it in updates, not in micro-batches",
         "update",
         tuple(update.index for update in case.boundary.windows),
     )
+
+
+def perhaps_too_often(case: Case) -> str | None:
+    """Return what a reader should know of a line that steps a scheduler more than once an update."""
+    if scheduler_every_micro_batch(case):
+        return None
+    found = _too_many(case)
+    if not found:
+        return None
+    steps, windows = max(found, key=len), len(case.boundary.windows)
+    at = f" at {steps[0].location}" if steps[0].location else ""
+    return (
+        f"There were {several(len(steps), 'scheduler step')}{at} for {several(windows, 'update')}: if they are of one "
+        f"scheduler, a schedule planned in updates is run through {number(len(steps) / windows)} times as fast "
+        "(scheduler-every-micro-batch)."
+    )
+
+
+def _too_many(case: Case) -> list[list[Event]]:
+    """Return the scheduler steps of each line that has more of them than there are updates.
+
+    Several schedulers have a line each, or one says another length of its plan; a plan that is as long as the steps
+    made is followed as it was meant.
+    """
+    windows = len(case.boundary.windows)
+    if case.steps == 1 or not windows or case.boundary.kind not in ("declared", "straddling"):
+        return []
+    by_line: dict[tuple, list[Event]] = {}
+    for event in case.trace.events:
+        if event.kind == "scheduler step":
+            by_line.setdefault((event.location, event.value), []).append(event)
+    return [steps for (_, planned), steps in by_line.items() if len(steps) > windows and planned != len(steps)]
 
 
 def ema_every_micro_batch(case: Case) -> Finding | None:

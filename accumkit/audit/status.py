@@ -5,18 +5,24 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from accumkit.audit.coupling import masks_differ
-from accumkit.audit.ends import cut_short, dropped
+from accumkit.audit.ends import cut_short, dropped, leaking
 from accumkit.audit.findings import Finding, listed, named, number, several, span
 from accumkit.audit.horizon import perhaps_in_micro_batches
 from accumkit.audit.nested import perhaps_nested
 from accumkit.audit.reading import Case, near
 from accumkit.audit.reuse import perhaps_reused
+from accumkit.audit.schedule import perhaps_too_often
 from accumkit.trace.record import Update
 
 EQUIVALENT, SCALED, DIFFERENT, UNKNOWN = "equivalent", "equivalent up to scale", "not equivalent", "cannot tell"
 
 # what may be a fault or meant, or what a reader should know: a sentence each, or None
-PERHAPS = (masks_differ, perhaps_nested, perhaps_in_micro_batches, perhaps_reused)
+PERHAPS = (masks_differ, perhaps_nested, perhaps_in_micro_batches, perhaps_reused, perhaps_too_often)
+
+TURNED = (
+    " The gradient points the other way: with an optimizer that climbs (maximize=True) the objective still falls, as "
+    "it should; with any other it grows."
+)
 
 INSIDE = {"clip": "clipped", "unscale": "unscaled"}  # what changes gradients of a window that is not complete yet
 
@@ -30,7 +36,7 @@ def status_of(case: Case, findings: tuple[Finding, ...]) -> tuple[str, tuple[str
     explained = {index for finding in findings for index in finding.updates}
     differences = list(_differences(case, explained))
     unknowns = list(_unknowns(case))
-    notes = [*_notes(case), *case.trace.reasons]
+    notes = [*_notes(case), *map(_sentence, case.trace.reasons)]
     if any(finding.affects in ("gradient", "update") for finding in findings):
         return DIFFERENT, (*differences, *notes)
     if differences:
@@ -119,7 +125,7 @@ def _unknowns(case: Case) -> Iterator[str]:
     if all(u.skipped for u in boundary.windows):
         yield "The scaler skipped every step, so no update was made that could be judged."
     for why, updates in _grouped((u.why, u) for u in boundary.windows if not u.skipped and _unmeasured(u)):
-        said = why or "no reason was recorded"
+        said = why.removesuffix(".") if why else "no reason was recorded"
         yield f"{_of(updates).capitalize()} could not be measured: {said}."
     foreign = [u for u in boundary.windows if case.foreign(u) and not _unmeasured(u)]
     if foreign:
@@ -151,24 +157,25 @@ def _notes(case: Case) -> Iterator[str]:
         yield f"The scaler skipped {several(len(skipped), 'step')} ({_of(skipped)}), which changed nothing."
     if case.trace.tail == "drop" and any(boundary.is_tail(u) for u in boundary.windows):
         yield 'tail="drop" was declared, but short last windows had a step.'
-    if case.trace.tail == "drop" and boundary.kind == "declared" and case.trace.lost and not dropped(case):
+    meant = case.trace.tail == "drop" and boundary.kind == "declared" and case.trace.lost
+    if meant and not dropped(case) and not leaking(case):  # of a tail that leaks, the run's last was not dropped
         yield f"{several(len(case.trace.lost), 'micro-batch')} in short last windows were dropped, as declared."
 
 
 def _scale(case: Case) -> str:
     kind, factor = case.constant
+    turned = "" if factor > 0 else TURNED
     if kind == "coefficient":
         how = (
             "is summed and never divided" if abs(factor - 1) <= 2 * case.tolerance else f"counts {number(factor)} times"
         )
         return (
             f"Every example weighs the same over the whole run, and its loss {how}: right if a summed loss is meant "
-            "and the learning rate was chosen for it. For the mean, divide by the count of the window."
+            f"and the learning rate was chosen for it. For the mean, divide by the count of the window.{turned}"
         )
-    return (
-        f"Every example weighs {number(factor)} instead of 1, the same over the whole run: a constant factor, as a "
-        f"learning rate {number(factor)} times as large would be."
-    )
+    length = number(abs(factor))
+    longer = "" if length == "1" else f": a constant factor, as a learning rate {length} times as large would be"
+    return f"Every example weighs {number(factor)} instead of 1, the same over the whole run{longer}.{turned}"
 
 
 def _units(case: Case) -> str | None:
@@ -231,6 +238,10 @@ def _grouped(pairs) -> list[tuple[str | None, list[Update]]]:
     for key, update in pairs:
         groups.setdefault(key, []).append(update)
     return list(groups.items())
+
+
+def _sentence(reason: str) -> str:
+    return reason[:1].upper() + reason[1:] + ("" if reason.endswith((".", "?", "!", ".)")) else ".")
 
 
 def _of(updates) -> str:

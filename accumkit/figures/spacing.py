@@ -50,7 +50,7 @@ def numbered(spans: list[Span], width: float) -> tuple[str, set[int]]:
     >>> from accumkit.figures.events import Column, Span
     >>> from accumkit.figures.spacing import numbered
     >>> window = Span("update 1", tuple(Column("backward", i) for i in range(1, 41)))
-    >>> numbered([window], 648), numbered([window], 5000)[0]
+    >>> numbered([window], 400), numbered([window], 1000)[0]
     (('last', {40}), 'all')
     """
     places = [[(i, c.number) for i, c in enumerate(span.columns) if c.kind == "backward"] for span in spans]

@@ -33,6 +33,7 @@ class Capture:
         self.epoch = -1
         self.first_looks = 8  # forwards after which Python's and numpy's generators are looked at
         self.draws_elsewhere = False  # forward has drawn on one of these
+        self.fed: tuple[tuple[float, ...], ...] | None = None  # the last window, in fingerprints
         self.copying = objective is not None  # inputs, until a window has shown that their memory is left alone
 
     def evaluated(self, args: tuple, kwargs: dict) -> None:
@@ -110,6 +111,11 @@ class Capture:
             piece.drew = piece.drew or self.draws_elsewhere
             if not self.draws_elsewhere:
                 piece.others = None
+
+    def fed_again(self, marks: tuple[tuple[float, ...], ...]) -> bool | None:
+        """Return whether a window was fed what the one before was; None for the first, and where nothing tells."""
+        before, self.fed = self.fed, marks
+        return None if before is None or not all(marks) else marks == before
 
     def close(self, pieces: list[Piece]) -> None:
         """Forget a window's batches; go on with copies of inputs only where their memory is written again."""

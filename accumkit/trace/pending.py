@@ -85,6 +85,11 @@ class Open:
         scales = [held.scale for held in self.held if held.scale is not None]
         return (scales[-1] if scales else 1.0) * prod(self.unscaled)
 
+    @property
+    def marks(self) -> tuple[tuple[float, ...], ...]:
+        """Fingerprints of what its forward calls were fed."""
+        return tuple(piece.marks for held in self.held for piece in held.pieces)
+
     def find_repeats(self) -> None:
         """Note which micro-batches were fed the same inputs as an earlier one."""
         first: dict[tuple, Held] = {}

@@ -77,6 +77,7 @@ class Update(NamedTuple):
     max_norm: float | None = None  # what clipping was called with: of the norm, or of each value
     clip_scale: float | None = None  # what the gradient was multiplied by when it was clipped; 1 is right
     hand_scaled: float | None = None  # what it was multiplied by by hand while it was still scaled
+    fed_again: bool | None = None  # its inputs are those of the update before; None: not known
     unused: int = 0  # forward calls in the window, for training, that no backward reached
     drew: int = 0  # micro-batches whose forward drew random numbers, such as dropout's masks
     masks_repeated: int = 0  # those of them that drew the same ones as an earlier micro-batch of the window

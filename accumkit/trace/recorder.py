@@ -215,6 +215,7 @@ class Recorder(Touches):
             micro_batches=tuple(
                 [h.record(share, found.count) for h, share in zip(window.held, found.shares, strict=True)]
             ),
+            fed_again=self.capture.fed_again(window.marks) if self.measured else None,
             carried=carried(window, self.gradients, optimizer),
             unused=len(self.pieces),
             max_norm=window.max_norm,
