@@ -206,7 +206,7 @@ SAID = {
         ["no rule"],
     ),
     "an islice of the loader, for ever": (
-        windowed().replace("islice(micro_batches", "islice(loader"),
+        windowed(backward=f"(loss / {COUNT}).backward()").replace("islice(micro_batches", "islice(loader"),
         ["more than 20 times", "only the first 4 of 11", "each `islice(loader, ...)`", "once, before the loop"],
         ["does its loop end", "asked for at"],
     ),
@@ -249,8 +249,9 @@ def test_every_advice_fits_the_exercise(written):
         assert said.count("Measured:") == said.count("To change") == 1, "the first finding in full, the rest by name"
 
 
-def test_a_picture_that_was_not_measured_is_not_shown(written):
-    assert "<figure" not in window_loop.check(written("window_loop", TOGETHER))._repr_html_()
+@pytest.mark.parametrize("name", ["the window put together", "an islice of the loader, for ever"])
+def test_a_picture_that_was_not_measured_or_contradicts_the_words_is_not_shown(name, written):
+    assert "<figure" not in window_loop.check(written("window_loop", SAID[name][0]))._repr_html_()
 
 
 def test_a_dropped_tail_is_told_at_the_step(written):

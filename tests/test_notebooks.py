@@ -38,7 +38,8 @@ def nbval(path: Path, mode: str, folder: Path) -> tuple[dict[str, int], str]:
     """Run nbval on one notebook in a process of its own; return its counts, and what it printed."""
     report = folder / "report.xml"
     command = [sys.executable, "-m", "pytest", mode, "--nbval-current-env", "--nbval-cell-timeout=120", "-q",
-               f"--nbval-sanitize-with={SANITIZE}", "-p", "no:cacheprovider", "-p", "no:xdist", "--color=no", f"--junitxml={report}", str(path)]  # fmt: skip
+               f"--nbval-sanitize-with={SANITIZE}", "-p", "no:cacheprovider", "-p", "no:xdist", "--color=no",
+               f"--junitxml={report}", str(path)]  # fmt: skip
     outside = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
     done = subprocess.run(command, cwd=ROOT, env=outside | ENVIRONMENT, capture_output=True, text=True)
     if not report.exists():

@@ -340,8 +340,8 @@ tail-divisor: the short last window is divided by the full number
   changed - loss = F.cross_entropy(model(images), labels) / k
           + loss = F.cross_entropy(model(images), labels) / accumulation_steps
   seen    One example weighs 0.25 instead of 1 in 1 of 5 micro-batches, and a gradient is 0.25 times
-          that of the big batch; the parameters end apart from the right loop's by 78.14 % of the
-          way that those have gone.
+          that of the big batch; the parameters end apart from the right loop's by 78.1 % of the way
+          that those have gone.
   audit   not equivalent; names tail-divisor
   right   the right loop: equivalent
 

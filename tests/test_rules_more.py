@@ -122,7 +122,6 @@ def test_fires_in_float32(loop, data, pitfall):
         faulty.evaluation_clears,
         faulty.evaluation_clears_afterwards,
         faulty.average_every,
-        faulty.first_window_again,
         faulty.graphs_retained,
     ],
 )
@@ -213,6 +212,17 @@ def test_a_repeated_term_is_named_beside_a_second_division():
 
     verdict = ak.audit(penalised(images, examples=36).watch(both))
     assert [f.pitfall for f in verdict.findings] == ["double-division", "repeated-auxiliary-loss"]
+
+
+def test_what_is_left_out_of_means_of_unequal_size():
+    verdict = ak.audit(unequal_images().watch(faulty.left_out_of_means))
+    assert [f.pitfall for f in verdict.findings] == ["mean-of-means", "skipped-micro-batch"]
+
+
+def test_a_window_with_something_left_out_is_no_short_one():
+    verdict = ak.audit(images(36).watch(right.leaving_out, tail="drop"))  # 9 micro-batches, N = 3
+    assert verdict.ok
+    assert "short last windows" not in verdict.reason
 
 
 @pytest.mark.parametrize("steps", [1, 2])

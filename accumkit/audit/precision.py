@@ -10,8 +10,9 @@ from accumkit.audit.saying import ORDER, SAME, indices, inner_of, line_of, weigh
 from accumkit.trace.record import Update
 
 # A low-precision sum is accused from this many times what rounding it once would cost. A sum of 2 costs exactly one
-# rounding, as any gradient in that precision does; of 3 about 1.25, of 4 about 1.5, of 16 about 3.
-TIMES = 1.1
+# rounding, as any gradient in that precision does; of 3 about 1.25, of 4 about 1.5, of 16 about 3. Below four
+# micro-batches it is left alone.
+TIMES, FEWEST = 1.1, 4
 
 
 def clip_before_unscale(case: Case) -> Finding | None:
@@ -98,7 +99,7 @@ def _clipped_by_hand(case: Case, inner: set[int]) -> Finding | None:
 def low_precision_sum(case: Case) -> Finding | None:
     """The window's sum is held in a precision that rounds at every addition."""
     measured = [u for u in case.boundary.windows if u.sum_error is not None and u.one_rounding]
-    wrong = [u for u in measured if u.sum_error > TIMES * u.one_rounding]
+    wrong = [u for u in measured if u.accumulated >= FEWEST and u.sum_error > TIMES * u.one_rounding]
     if not wrong:
         return None
     worst = max(wrong, key=lambda u: u.sum_error)

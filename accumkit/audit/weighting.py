@@ -5,7 +5,7 @@ from __future__ import annotations
 from math import inf, isfinite
 
 from accumkit.audit.findings import Finding, number, span
-from accumkit.audit.reading import Case, Window, near
+from accumkit.audit.reading import LEFT_OUT, Case, Window, near
 from accumkit.audit.wording import COUNTED, ONE, SUMMED, backward, indices, where
 
 MEANS = ("mean/k", "mean/N", "mean", "mean/N/N", "mean/k/N", "mean/k/k")  # each micro-batch the same, whatever it holds
@@ -31,7 +31,9 @@ def _unequal(case: Case, slug: str) -> Finding | None:
     if WEIGHTING.get(case.trace.unit, "mean-of-means") != slug:
         return None
     ways = MEANS if slug == "mean-of-means" else (*MEANS, "examples")
-    wrong = [w for w in case.following(*ways) if not w.even or not (w.equal or w.fair or len(w.left) == w.size)]
+    wrong = [
+        w for w in case.following(*ways, LEFT_OUT) if not w.even or not (w.equal or w.fair or len(w.left) == w.size)
+    ]
     if not wrong:
         return None
     worst = max(wrong, key=lambda w: max(w.weights) / min(w.weights) if min(w.weights) else inf)

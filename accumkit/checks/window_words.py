@@ -86,15 +86,18 @@ def why(verdict: Verdict) -> str | None:
 
 def remark(trace: Trace | None) -> Callable[[Finding], str | None]:
     """Return what to say of a picture that is fair although there is a finding."""
+    return lambda finding: FAIR.get(finding.pitfall, ELSE) if fair(trace) else None
 
-    def said(finding: Finding) -> str | None:
-        if trace is None or not trace.micro_batches or trace.lost:
-            return None
-        near = tolerance_of(trace)
-        fair = all(m.fate == "kept" and m.weight is not None and abs(m.weight - 1) <= near for m in trace.micro_batches)
-        return FAIR.get(finding.pitfall, ELSE) if fair and all(u.carried <= near for u in trace.updates) else None
 
-    return said
+def fair(trace: Trace | None) -> bool:
+    """Return whether every bar in the picture of a trace is fair."""
+    if trace is None or not trace.micro_batches or trace.lost:
+        return False
+    near = tolerance_of(trace)
+    if any(update.carried > near for update in trace.updates):
+        return False
+    weights = [m.weight if m.fate == "kept" else None for m in trace.micro_batches]
+    return all(weight is not None and abs(weight - 1) <= near for weight in weights)
 
 
 def _one_factor(windows: list[list[MicroBatch]], near: float) -> str | None:

@@ -122,8 +122,8 @@ def one_update(strict: bool | None = None) -> Panel:
         )
 
     prediction = Prediction(
-        "In float64 (numbers of about 16 digits) the accumulated gradient was that of the big batch but for less than "
-        "1e-12. Which one change makes that difference more than a thousand times larger?",
+        "In float64 (numbers of about 16 digits) the accumulated gradient differed from that of the big batch by less "
+        "than a millionth of a millionth. Which one change makes that difference more than a thousand times larger?",
         (MORE, SHORT, COARSE, NONE),
         reply,
     )

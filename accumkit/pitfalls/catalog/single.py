@@ -39,7 +39,7 @@ SINGLE = (
         "micro-batches, and the rest of the data never come.",
         fix="Make one iterator a pass, `batches = iter(loader)`, and take every window from it.",
         lesson=BOUNDARY,
-        seen_by="events",
+        seen_by="objective",
         report="michaelnny/InstructLLaMA#6",
         affects="update",
         hidden=needs_second_window,
