@@ -193,7 +193,7 @@ SAID = {
     "divided by its own count": (
         windowed(backward="(loss / (len(labels) * accumulation_steps)).backward()"),
         ["you divide each sum by its own micro-batch's count; divide by the count of the whole window"],
-        ["let it sum", "2. A mean of means over micro-batches of unequal size (mean-of-means)\n   "],
+        ["let it sum", "counts alike"],
     ),
     "means": (
         windowed("", backward="(loss / accumulation_steps).backward()"),

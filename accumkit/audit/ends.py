@@ -168,7 +168,7 @@ def tail_dropped(case: Case) -> Finding | None:
         "tail-dropped",
         seen + never,
         # the line of the step that comes too rarely, not of a zero_grad that only clears what it left
-        cleared_at(case.trace, gone) or gone[-1].location if gone else None,
+        updates[-1].location if updates else gone[-1].location if gone else None,
         "step for the short last window too: `or i + 1 == len(loader)` in the condition; where it is left out on "
         'purpose, declare `tail="drop"`',
         "update",

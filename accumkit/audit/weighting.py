@@ -31,9 +31,8 @@ def _unequal(case: Case, slug: str) -> Finding | None:
     if WEIGHTING.get(case.trace.unit, "mean-of-means") != slug:
         return None
     ways = MEANS if slug == "mean-of-means" else (*MEANS, "examples")
-    wrong = [
-        w for w in case.following(*ways, LEFT_OUT) if not w.even or not (w.equal or w.fair or len(w.left) == w.size)
-    ]
+    found = case.following(*ways, LEFT_OUT)
+    wrong = [w for w in found if not w.even or not (w.equal or w.fair or len(w.left) == w.size)]
     if not wrong:
         return None
     worst = max(wrong, key=lambda w: max(w.weights) / min(w.weights) if min(w.weights) else inf)
