@@ -117,11 +117,14 @@ def run_all(page, path: Path) -> dict:
     wait_until_idle(page)
     before, deadline = path.stat().st_mtime_ns, time.monotonic() + SECONDS
     _choose(page, "File", "docmanager:save")
-    while path.stat().st_mtime_ns == before:
-        if time.monotonic() > deadline:
-            raise TimeoutError(f"JupyterLab did not save {path.name} within {SECONDS} s")
+    while time.monotonic() < deadline:
         page.wait_for_timeout(100)
-    return json.loads(path.read_text(encoding="utf-8"))
+        if path.stat().st_mtime_ns != before:
+            try:
+                return json.loads(path.read_text(encoding="utf-8"))
+            except json.JSONDecodeError:  # it is being written
+                continue
+    raise TimeoutError(f"JupyterLab did not save {path.name} within {SECONDS} s")
 
 
 def _choose(page, menu: str, item: str) -> None:
