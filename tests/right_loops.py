@@ -543,3 +543,17 @@ def evaluated_adversary(model, loader, optimizer, steps, scheduler):
             real = -F.logsigmoid(model(images)[:, 0]).mean()
             (real - F.logsigmoid(-model(fake.detach())[:, 0]).mean()).backward()
             optimizer.step()
+
+
+def first_losses_kept(model, loader, optimizer, steps, scheduler):
+    """Holds on to the first loss of each pass, to compare others with."""
+    first = []
+    for _ in range(PASSES):
+        for number, window in enumerate(ak.windows(loader, steps, ak.classification())):
+            optimizer.zero_grad()
+            for place, (images, labels) in enumerate(window):
+                loss = F.cross_entropy(model(images), labels, reduction="sum") / window.count
+                loss.backward()
+                if number == place == 0:
+                    first.append(loss)
+            optimizer.step()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import itertools
 import re
 from itertools import combinations
 from types import SimpleNamespace
@@ -224,6 +225,19 @@ def test_where_it_is_tight_only_the_last_of_a_window_has_its_number():
     assert said == "time runs to the right; the number is that of a window's last micro-batch"
     assert drawn([3, 2]) == (["1", "2", "3", "4", "5"], "time runs to the right; the numbers count micro-batches")
     assert drawn([1] * 48) == ([], "time runs to the right")
+
+
+@pytest.mark.parametrize("sizes", [[5] * 9 + [3], [3] * 8, [8] * 6, [26], [40], [2] * 15, [12, 12], [1] * 48])
+def test_numbers_of_a_timeline_stand_clear_of_each_other_and_of_steps(sizes):
+    figure = figures.timeline(trace_of([[(1, 1)] * size for size in sizes], steps=max(sizes)))
+    axes, renderer = figure.axes[0], figure.canvas.get_renderer()
+    boxes = [text.get_window_extent(renderer) for text in axes.texts if text.get_gid() == "number"]
+    (steps,) = (line for line in axes.lines if line.get_gid() == "step")
+    half = (steps.get_markersize() + steps.get_markeredgewidth()) / 2 * figure.dpi / 72
+    for (x, y), box in itertools.product(axes.transData.transform(steps.get_xydata()), boxes):
+        assert box.x1 <= x - half or box.x0 >= x + half or box.y0 >= y + half, "a number runs into a step"
+    for a, b in itertools.pairwise(sorted(boxes, key=lambda box: box.x0)):
+        assert b.x0 - a.x1 >= 1, "two numbers run into each other"
 
 
 def test_a_long_timeline_says_what_it_leaves_out():

@@ -217,6 +217,25 @@ def test_a_repeated_term_is_named_beside_a_second_division():
 def test_what_is_left_out_of_means_of_unequal_size():
     verdict = ak.audit(unequal_images().watch(faulty.left_out_of_means))
     assert [f.pitfall for f in verdict.findings] == ["mean-of-means", "skipped-micro-batch"]
+    assert verdict.findings[1].updates == tuple(range(6))  # also where two unequal ones are left
+
+
+def test_means_of_unequal_size_in_two_loops():
+    verdict = ak.audit(unequal_images().watch(faulty.nested))  # one window of 8, divided by 3 and by 3 calls
+    assert [f.pitfall for f in verdict.findings] == ["nested-accumulation", "mean-of-means"]
+
+
+def test_a_graph_here_and_there_is_no_finding():
+    """The first loss of each pass is held on to: that does not grow with every micro-batch."""
+    trace = images().watch(right.first_losses_kept)
+    assert trace.graphs_kept == 2
+    assert ak.audit(trace).ok
+
+
+def test_a_repeated_term_is_told_once():
+    verdict = ak.audit(penalised().watch(faulty.penalty_in_each_loss))
+    assert "once-an-update term" in verdict.findings[0].evidence
+    assert "once-an-update term" not in verdict.reason
 
 
 def test_a_window_with_something_left_out_is_no_short_one():
