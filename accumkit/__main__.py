@@ -1,4 +1,4 @@
-"""The commands: python -m accumkit lab, doctor, and pitfalls."""
+"""The commands: python -m accumkit lab, doctor, pitfalls and exercises."""
 
 from __future__ import annotations
 
@@ -42,6 +42,20 @@ def run_pitfalls(told: argparse.Namespace) -> int:
     return 1 if wrong else 0
 
 
+def run_exercises(told: argparse.Namespace) -> int:
+    """Try every exercise's check on its stub, its solution and its wrong answers."""
+    from accumkit import checks  # here, so that the other commands do without it
+    from accumkit.checks import attempts
+
+    print(attempts.line(attempts.HEADER))
+    wrong = []
+    for cells, failed in attempts.rows(checks.problems()):
+        print(attempts.line(cells), flush=True)
+        wrong += failed
+    print("\nEvery wrong answer is named." if not wrong else "\n" + "\n".join(wrong))
+    return 1 if wrong else 0
+
+
 def parser() -> argparse.ArgumentParser:
     """Return the parser of the command line: one small function above for each command."""
     top = argparse.ArgumentParser(prog="python -m accumkit", description="Gradient accumulation that is right.")
@@ -59,6 +73,11 @@ def parser() -> argparse.ArgumentParser:
 
     command = commands.add_parser("pitfalls", help="simulate every pitfall, and say whether the audit names it")
     command.set_defaults(run=run_pitfalls)
+
+    command = commands.add_parser(
+        "exercises", help="try every exercise's check on its stub, solution and wrong answers"
+    )
+    command.set_defaults(run=run_exercises)
     return top
 
 

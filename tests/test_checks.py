@@ -10,12 +10,12 @@ import pytest
 from write_notebooks import notebooks, read
 
 import accumkit as ak
-from accumkit.checks import EXERCISES, window_loop
-from accumkit.checks.problem import BEGIN, END, Outcome, Problem, cut_solution, is_blank, of_verdict
+from accumkit.checks import window_loop
+from accumkit.checks.outcome import Outcome, of_verdict
+from accumkit.checks.problem import Problem
+from accumkit.checks.stubs import BEGIN, END, cut_solution, is_blank
 
-PROBLEMS = {name: getattr(ak.checks, name).PROBLEM for name in EXERCISES}
-HEADER = "from itertools import islice\n\nimport torch\nimport torch.nn.functional as F\n\n\n"
-FUNCTION = {"window_loop": "train"}
+PROBLEMS = ak.checks.problems()
 WRONG = [(name, wrong) for name, problem in PROBLEMS.items() for wrong in problem.wrong_answers]
 
 
@@ -25,12 +25,12 @@ def written(tmp_path, monkeypatch):
 
     def load(name: str, source: str):
         path = tmp_path / "learner.py"
-        path.write_text(HEADER + source, encoding="utf-8")
+        path.write_text(f"{PROBLEMS[name].imports}\n\n{source}", encoding="utf-8")
         spec = importlib.util.spec_from_file_location("learner", path)
         module = importlib.util.module_from_spec(spec)
         monkeypatch.setitem(sys.modules, "learner", module)
         spec.loader.exec_module(module)
-        return getattr(module, FUNCTION[name])
+        return getattr(module, PROBLEMS[name].asks)
 
     return load
 
@@ -39,7 +39,7 @@ def written(tmp_path, monkeypatch):
 def test_stub_is_not_attempted(name, written):
     outcome = PROBLEMS[name].check(written(name, PROBLEMS[name].stub))
     assert outcome.status == "not attempted"
-    assert repr(outcome).startswith("Not attempted: write your lines")
+    assert repr(outcome).startswith("Not attempted: put your answer")
 
 
 @pytest.mark.parametrize("name", PROBLEMS)
@@ -53,7 +53,7 @@ def test_wrong_answer_is_told_by_its_name(name, wrong, written):
     outcome = PROBLEMS[name].check(written(name, wrong.source))
     assert outcome.status == "not yet", outcome
     assert f"({wrong.fault})" in repr(outcome)
-    assert "learner.py:" in repr(outcome), "it names a line of the learner's own"
+    assert PROBLEMS[name].asks != "train" or "learner.py:" in repr(outcome), "a line of the learner's own"
     assert repr(PROBLEMS[name].check(written(name, wrong.source))) == repr(outcome), "the same words each time"
 
 
@@ -256,7 +256,7 @@ def test_a_picture_that_was_not_measured_or_contradicts_the_words_is_not_shown(n
 
 def test_a_dropped_tail_is_told_at_the_step(written):
     wrong = next(w for w in window_loop.PROBLEM.wrong_answers if w.fault == "tail-dropped")
-    line = (HEADER + wrong.source).splitlines().index("            optimizer.step()") + 1
+    line = f"{PROBLEMS['window_loop'].imports}\n\n{wrong.source}".splitlines().index("            optimizer.step()") + 1
     assert f"learner.py:{line}: make an update" in " ".join(
         repr(window_loop.check(written("window_loop", wrong.source))).split()
     )
@@ -295,7 +295,7 @@ def test_is_blank_by_its_body():
 
 def test_cut_leaves_a_body_that_does_nothing():
     source = f"def f():\n    a = 1\n    {BEGIN}\n    return a\n    {END}\nf()\n"
-    assert cut_solution(source) == "def f():\n    a = 1\n    ...  # your lines here\nf()\n"
+    assert cut_solution(source) == "def f():\n    a = 1\n    ...  # your answer here\nf()\n"
     assert cut_solution("no marks\n") == "no marks\n"
 
 
@@ -310,4 +310,4 @@ def test_cut_refuses_marks_without_a_partner(source):
 
 def test_problem_refuses_an_unknown_difficulty():
     with pytest.raises(ak.AccumkitError, match="difficulty='tricky'"):
-        Problem("00", "t", 1, "tricky", "", (), lambda attempt: Outcome("right", "yes."))
+        Problem("00a", "t", "write", 1, "tricky", "x", "", (), lambda attempt: Outcome("right", "yes."))

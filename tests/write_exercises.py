@@ -15,7 +15,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))  # also when it runs as
 
 from write_notebooks import ROOT, normalised, notebooks, read, write
 
-from accumkit.checks.problem import cut_solution
+from accumkit.checks.stubs import cut_solution
 
 
 def exercise_of(solution: Path) -> NotebookNode:

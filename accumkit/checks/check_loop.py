@@ -2,27 +2,18 @@
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Callable, Iterator
-from types import SimpleNamespace
+from collections.abc import Callable
 
 import torch
-from torch.utils.data import DataLoader
 
 from accumkit import tasks
-from accumkit.audit import Verdict, audit
-from accumkit.audit.status import UNKNOWN
-from accumkit.checks.coverage import started_anew, with_coverage
-from accumkit.checks.guarded import Ending, Stop, attribute, run
-from accumkit.checks.trained import steps_elsewhere, with_what_was_trained
+from accumkit.audit import Verdict
+from accumkit.checks.audited import Setting, audited, in_micro_batches
 from accumkit.objective import AccumkitError, classification
-from accumkit.trace.watch import check_steps, watch
-from accumkit.trace.where import where
+from accumkit.trace.watch import check_steps
 
 SIZES = (4, 2, 6, 3, 5, 1, 4, 6, 2, 5, 3)  # examples in the micro-batches, over and over
 MOST_STEPS = 128  # beyond, the digits do not fill three windows
-CALLS = 2  # two passes, so that what leaks from one into the next shows
-PASSES = 20  # over the data, at most
 ARGUMENTS = ("model", "loader", "optimizer", "accumulation_steps")
 
 
@@ -77,83 +68,17 @@ def check_loop(train: Callable, accumulation_steps: int = 4, *, seconds: float =
         raise AccumkitError(f"accumulation_steps={accumulation_steps}: {MOST_STEPS} at most, for data of this size")
     if not isinstance(seconds, (int, float)) or not seconds > 0:
         raise AccumkitError(f"seconds={seconds!r}: give a number above 0")
-    refused = _refused(train)
-    if refused:
-        return Verdict(UNKNOWN, False, (refused,), (), None)
     model = tasks.mlp(dtype=torch.float64, hidden=16)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
-    loader = _loader(accumulation_steps)
-    call = _call(train, (model, loader, optimizer, accumulation_steps))
-
-    def both() -> None:
-        for _ in range(CALLS):
-            call()
-
-    watched = watch(model, classification(), accumulation_steps=accumulation_steps)
-    with steps_elsewhere(model) as elsewhere, watched as trace:
-        ending = run(both, seconds)
-    if ending.raised or ending.late:
-        return Verdict(UNKNOWN, False, (_told(ending, started_anew(trace, len(loader))),), (), trace)
-    sizes = [len(chunk) for chunk in loader.batch_sampler.chunks]
-    verdict = with_what_was_trained(audit(trace), sizes, CALLS, loader.batch_sampler.passes, elsewhere)
-    return with_coverage(verdict, sizes, accumulation_steps, CALLS)
+    sizes = unequal(accumulation_steps)
+    loader = in_micro_batches(tasks.digits(sum(sizes), torch.float64), sizes)
+    arguments = dict(zip(ARGUMENTS, (model, loader, optimizer, accumulation_steps), strict=True))
+    return audited(train, Setting(model, classification(), loader, arguments, accumulation_steps), seconds)
 
 
-class _Batches:
-    """Gives a DataLoader its micro-batches, for a limited number of passes."""
-
-    def __init__(self, chunks: list[list[int]]) -> None:
-        self.chunks, self.passes = chunks, 0
-
-    def __len__(self) -> int:
-        return len(self.chunks)
-
-    def __iter__(self) -> Iterator[list[int]]:
-        self.passes += 1
-        if self.passes > PASSES:
-            raise Stop(f"went over its data more than {PASSES} times instead of once a call")
-        return iter(self.chunks)
-
-
-def _loader(steps: int) -> DataLoader:
-    """Return digits in micro-batches of unequal size: two full windows, and one that is short where N allows it."""
-    sizes = [SIZES[i % len(SIZES)] for i in range(2 * steps + max(1, steps - 1))]
-    stops = torch.tensor(sizes).cumsum(0).tolist()
-    chunks = [list(range(stop - size, stop)) for size, stop in zip(sizes, stops, strict=True)]
-    return DataLoader(tasks.digits(stops[-1], torch.float64), batch_sampler=_Batches(chunks))
-
-
-def _refused(train: Callable) -> str | None:
-    """Return why a function cannot be run as a training loop, or None."""
-    try:
-        waits = inspect.iscoroutinefunction(train)
-        yields = inspect.isgeneratorfunction(train) or inspect.isasyncgenfunction(train)
-        signature = None if waits or yields else inspect.signature(train)
-    except Exception:  # some built-in callables have none, and an object of a reader's own may raise anything
-        return None
-    if signature is None:
-        kind = "a coroutine (async def)" if waits else "a generator (it has a yield)"
-        return f"{_name(train)} is {kind}: calling it runs none of its lines, so nothing is trained."
-    for positional, named in ((ARGUMENTS, {}), ((), dict.fromkeys(ARGUMENTS))):
-        try:
-            signature.bind(*positional, **named)
-            return None
-        except TypeError:
-            continue
-    return (
-        f"{_name(train)} takes {signature}, and is called as train({', '.join(ARGUMENTS)}): give it these four "
-        "arguments."
-    )
-
-
-def _call(train: Callable, arguments: tuple) -> Callable[[], object]:
-    try:
-        inspect.signature(train).bind(*arguments)
-    except TypeError:
-        return lambda: train(**dict(zip(ARGUMENTS, arguments, strict=True)))
-    except Exception:  # what it takes cannot be told
-        pass
-    return lambda: train(*arguments)
+def unequal(steps: int) -> list[int]:
+    """Return the sizes of micro-batches for two full windows, and one that is short where N allows it."""
+    return [SIZES[i % len(SIZES)] for i in range(2 * steps + max(1, steps - 1))]
 
 
 def _shown(thing: object) -> str:
@@ -161,17 +86,3 @@ def _shown(thing: object) -> str:
         return f"{type(thing).__name__} {thing!r}"[:200]
     except Exception:  # its own __repr__ may raise anything
         return f"a {type(thing).__name__}"
-
-
-def _name(train: Callable) -> str:
-    code = attribute(train, "__code__")
-    line = where(SimpleNamespace(f_code=code, f_lineno=code.co_firstlineno, f_back=None)) if code else None
-    name = attribute(train, "__name__") or type(train).__name__
-    return f"{name} ({line})" if line else name
-
-
-def _told(ending: Ending, anew: str | None) -> str:
-    at = f" at {ending.location}" if ending.location else ""
-    if ending.raised:
-        return f"The function raised {ending.raised.rstrip('.')}{at}; it cannot be judged before it runs through."
-    return f"The function {ending.late}{at}, and was stopped" + (f". {anew}" if anew else ": does its loop end?")

@@ -1,4 +1,4 @@
-"""What exercise 01 says of a wrong answer: the audit's findings in the exercise's own words."""
+"""What exercise 01a says of a wrong answer: the audit's findings in the exercise's own words."""
 
 from __future__ import annotations
 

@@ -1,11 +1,12 @@
-"""Exercise 01: write the loop that makes many micro-batches into one update."""
+"""Exercise 01a: write the loop that makes many micro-batches into one update."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
 
-from accumkit.checks.problem import Outcome, Problem, WrongAnswer, of_verdict
+from accumkit.checks.outcome import Outcome, of_verdict
+from accumkit.checks.problem import Problem, WrongAnswer, but
 
 ACCUMULATION_STEPS = 4
 SECONDS = 5  # both calls together take a tenth of one
@@ -72,12 +73,6 @@ def train(model, loader, optimizer, accumulation_steps):
 """
 
 
-def _but(source: str, old: str, new: str) -> str:
-    if source.count(old) != 1:
-        raise ValueError(f"{old!r} stands {source.count(old)} times in the source, not once")
-    return source.replace(old, new)
-
-
 # Right in every weight, and yet no accumulation: all forwards of a window are in memory at once.
 ONE_BACKWARD = """\
 def train(model, loader, optimizer, accumulation_steps):
@@ -100,32 +95,35 @@ for _ in range(0, len(loader), accumulation_steps):
 _LAST = " or i + 1 == len(loader)"
 
 WRONG_ANSWERS = (
-    WrongAnswer("missing-division", _but(ANSWER, _SCALED, "(loss / len(labels))")),
-    WrongAnswer("double-division", _but(ANSWER, _SCALED, "(loss / count / len(window))")),
-    WrongAnswer("mean-of-means", _but(ANSWER, _SCALED, "(loss / len(labels) / len(window))")),
+    WrongAnswer("missing-division", but(ANSWER, _SCALED, "(loss / len(labels))")),
+    WrongAnswer("double-division", but(ANSWER, _SCALED, "(loss / count / len(window))")),
+    WrongAnswer("mean-of-means", but(ANSWER, _SCALED, "(loss / len(labels) / len(window))")),
     WrongAnswer("tail-divisor", USUAL),
-    WrongAnswer("tail-dropped", _but(USUAL, _LAST, "")),
-    WrongAnswer("tail-leaked", _but(_but(USUAL, _LAST, ""), "    optimizer.zero_grad()\n    for", "    for")),
-    WrongAnswer("off-by-one", _but(USUAL, "(i + 1) %", "i %")),
-    WrongAnswer("step-every-micro-batch", _but(ANSWER, _STEP, "    " + _STEP)),
+    WrongAnswer("tail-dropped", but(USUAL, _LAST, "")),
+    WrongAnswer("tail-leaked", but(but(USUAL, _LAST, ""), "    optimizer.zero_grad()\n    for", "    for")),
+    WrongAnswer("off-by-one", but(USUAL, "(i + 1) %", "i %")),
+    WrongAnswer("step-every-micro-batch", but(ANSWER, _STEP, "    " + _STEP)),
     WrongAnswer(
         "zero-every-micro-batch",
-        _but(ANSWER, "            loss =", "            optimizer.zero_grad()\n            loss ="),
+        but(ANSWER, "            loss =", "            optimizer.zero_grad()\n            loss ="),
     ),
-    WrongAnswer("stale-gradients", _but(ANSWER, "        optimizer.zero_grad()\n", "")),
-    WrongAnswer("data-reused", _but(_but(ANSWER, _ITERATOR, ""), _WHILE, _FOR)),
+    WrongAnswer("stale-gradients", but(ANSWER, "        optimizer.zero_grad()\n", "")),
+    WrongAnswer("data-reused", but(but(ANSWER, _ITERATOR, ""), _WHILE, _FOR)),
     WrongAnswer("graph-kept", ONE_BACKWARD),
 )
 
 PROBLEM = Problem(
-    id="01",
+    id="01a",
     title="Write the window loop",
+    kind="write",
     minutes=15,
     difficulty="medium",
+    asks="train",
     answer=ANSWER,
     hints=HINTS,
     judge=_judge,
     wrong_answers=WRONG_ANSWERS,
+    imports="from itertools import islice\n\nimport torch\nimport torch.nn.functional as F\n",
 )
 
 check, hint, solution = PROBLEM.check, PROBLEM.hint, PROBLEM.solution
