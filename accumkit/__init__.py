@@ -29,6 +29,7 @@ from accumkit.window import Window, windows
 if TYPE_CHECKING:
     from accumkit import checks, figures, panels, pitfalls, studies, tasks
     from accumkit.checks import check_loop
+    from accumkit.checks.progress_view import progress
 
 __version__ = "0.1.0"
 
@@ -44,6 +45,7 @@ __all__ = [
     "next_token",
     "panels",
     "pitfalls",
+    "progress",
     "regression",
     "replace_batchnorm",
     "studies",
@@ -62,6 +64,8 @@ def __getattr__(name: str) -> Any:
         return import_module(f"accumkit.{name}")
     if name == "check_loop":
         return import_module("accumkit.checks").check_loop
+    if name == "progress":
+        return import_module("accumkit.checks.progress_view").progress
     raise AttributeError(f"accumkit has no {name!r}; it has {', '.join(__all__)}")
 
 

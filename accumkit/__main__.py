@@ -1,4 +1,4 @@
-"""The commands: python -m accumkit lab, doctor, pitfalls and exercises."""
+"""The commands: python -m accumkit lab, doctor, pitfalls, exercises, wheels, grade and collect."""
 
 from __future__ import annotations
 
@@ -56,6 +56,32 @@ def run_exercises(told: argparse.Namespace) -> int:
     return 1 if wrong else 0
 
 
+def run_wheels(told: argparse.Namespace) -> int:
+    """Fill a folder from which rooms without internet install the course."""
+    from accumkit import offline  # here, so that the other commands do without it
+
+    here = ".".join(map(str, sys.version_info[:2]))
+    print("Gathering wheels; this takes some minutes ...", flush=True)
+    for one in offline.fill(course.home(), told.folder, told.platform, told.python or [here], told.torch):
+        print(one)
+    print(f"\nCopy {told.folder} onto each machine, and there run: python install.py (README.txt in it says more)")
+    return 0
+
+
+def run_grade(told: argparse.Namespace) -> int:
+    """Run handed-in notebooks, and write down what each of them gets."""
+    from accumkit.grading import telling  # here, so that the other commands do without it
+
+    return telling.grade(told.folder, told.out, told.seconds, told.memory, told.jobs)
+
+
+def run_collect(told: argparse.Namespace) -> int:
+    """Sum up learners' progress files."""
+    from accumkit.grading import telling  # here, so that the other commands do without it
+
+    return telling.collect(told.folder, told.out)
+
+
 def parser() -> argparse.ArgumentParser:
     """Return the parser of the command line: one small function above for each command."""
     top = argparse.ArgumentParser(prog="python -m accumkit", description="Gradient accumulation that is right.")
@@ -78,6 +104,28 @@ def parser() -> argparse.ArgumentParser:
         "exercises", help="try every exercise's check on its stub, solution and wrong answers"
     )
     command.set_defaults(run=run_exercises)
+
+    command = commands.add_parser("wheels", help="fill a folder from which rooms without internet install the course")
+    command.add_argument("folder", type=Path, help="a new folder, or one filled before")
+    command.add_argument("--platform", nargs="+", required=True, help="of the machines: windows, macos, linux")
+    command.add_argument("--python", nargs="+", help="their version of Python, such as 3.12 (the one that runs this)")
+    command.add_argument("--torch", default="", help="where torch's CPU build is: a folder, or an address")
+    command.set_defaults(run=run_wheels)
+
+    command = commands.add_parser("grade", help="for teachers: run handed-in exercises, and write down their marks")
+    command.add_argument("folder", type=Path, help="what was handed in: a folder for each learner, or all side by side")
+    command.add_argument(
+        "--out", type=Path, default=Path("grades"), help="where marks.csv and marks.html go (%(default)s)"
+    )
+    command.add_argument("--seconds", type=float, default=10.0, help="for each notebook (%(default)g)")
+    command.add_argument("--memory", type=int, default=1024, help="megabytes for each notebook (%(default)s)")
+    command.add_argument("--jobs", type=int, help="how many run at the same time (as many as there are processors)")
+    command.set_defaults(run=run_grade)
+
+    command = commands.add_parser("collect", help="for teachers: sum up the progress files of learners")
+    command.add_argument("folder", type=Path, help="progress files, or a folder for each learner with one in it")
+    command.add_argument("--out", type=Path, help="also write the table here, for a spreadsheet (CSV)")
+    command.set_defaults(run=run_collect)
     return top
 
 

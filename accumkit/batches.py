@@ -64,8 +64,13 @@ def tensors_in(batch: Any) -> list[Tensor]:
 
     Numpy arrays are given as tensors that share their memory.
     """
-    if type(batch) in (tuple, list) and all([type(part) is Tensor for part in batch]):  # most batches, and sooner
-        return list(batch)
+    kind = type(batch)
+    if kind is tuple or kind is list:  # of tensors alone, as most batches are: sooner told without a function for each
+        for part in batch:
+            if type(part) is not Tensor:
+                break
+        else:
+            return list(batch)
     found: list[Tensor] = []
     _collect(batch, found, 16)
     return found

@@ -25,14 +25,15 @@ class StreamedWindow(Window):
 
     def __iter__(self) -> Iterator[Any]:
         batch, self._first = self._first, None
+        move, steps, objective, iterator = self._move, self._steps, self._objective, self._iterator
         while True:
-            self.add(batch, self._objective)
-            yield batch if self._move is None else self._move(batch)
+            self.add(batch, objective)
+            yield batch if move is None else move(batch)
             batch = None
-            if len(self.counts) == self._steps:
+            if len(self.counts) == steps:
                 return
             try:
-                batch = self.fetch_from(self._iterator)
+                batch = self.fetch_from(iterator)
             except StopIteration:
                 self.is_tail = True
                 return
@@ -59,7 +60,7 @@ def stream(loader: Iterable, steps: int, objective: Objective, device: torch.dev
 
 
 def provisional_divisor(first_count: float, steps: int) -> float:
-    """Return a power of two near the count that a window is likely to have.
+    """Return the power of two at or above the count that a window is likely to have.
 
     Each backward divides by it, and the gradients are divided by what is left (count / it) once, at the end. A power of
     two changes no digit, and low-precision gradients and a scaler's scale stay in the range they have in a buffered
@@ -67,7 +68,8 @@ def provisional_divisor(first_count: float, steps: int) -> float:
 
     Examples
     --------
-    >>> provisional_divisor(4, 3)
-    16.0
+    >>> provisional_divisor(4, 3), provisional_divisor(4, 4)
+    (16.0, 16.0)
     """
-    return 2.0 ** frexp((first_count or 1) * steps)[1]
+    fraction, exponent = frexp((first_count or 1) * steps)
+    return 2.0 ** (exponent - (fraction == 0.5))  # a power of two is its own: full windows then need no division

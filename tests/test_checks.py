@@ -39,7 +39,8 @@ def written(tmp_path, monkeypatch):
 def test_stub_is_not_attempted(name, written):
     outcome = PROBLEMS[name].check(written(name, PROBLEMS[name].stub))
     assert outcome.status == "not attempted"
-    assert repr(outcome).startswith("Not attempted: put your answer")
+    lead = "`{asks}` is still as it is given" if PROBLEMS[name].kind == "mend" else "put your answer"
+    assert repr(outcome).startswith(f"Not attempted: {lead.format(asks=PROBLEMS[name].asks)}")
 
 
 @pytest.mark.parametrize("name", PROBLEMS)

@@ -36,16 +36,24 @@ FLOORS = (
     {"audit"},
     {"pitfalls", "studies"},
     {"figures"},
+    {"course"},
     {"checks"},
     {"panels"},
-    {"course"},
+    {"offline"},
+    {"grading"},
     {"lab"},
     {"doctor"},
     {"__init__", "__main__"},
 )
 HEAVY = ("matplotlib", "ipywidgets", "IPython", "sklearn", "jupyterlab", "psutil")
 OUTSIDE = {"figures": {"matplotlib", "numpy"}, "panels": {"matplotlib", "numpy", "ipywidgets", "IPython"}}
-ON_DEMAND = {"tasks": {"sklearn"}, "doctor": {"psutil"}, "lab": {"jupyterlab", "jupyter_client"}}  # imported where used
+ON_DEMAND = {
+    "tasks": {"sklearn"},
+    "doctor": {"psutil"},
+    "lab": {"jupyterlab", "jupyter_client"},
+    "offline": {"packaging"},
+    "grading": {"psutil"},
+}  # imported where used
 
 
 def files() -> list[Path]:
@@ -174,7 +182,8 @@ def test_nothing_is_loaded_that_could_run_code(path):
             named = {keyword.arg: ast.unparse(keyword.value) for keyword in node.keywords}
             assert named.get("weights_only") == "True", f"line {node.lineno}: torch.load without weights_only=True"
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
-            assert node.func.id not in ("eval", "exec"), f"line {node.lineno}: {node.func.id}"
+            runs_code = path.relative_to(HOME).as_posix() == "grading/cells.py"  # of learners: what it is there for
+            assert node.func.id not in ("eval", "exec") or runs_code, f"line {node.lineno}: {node.func.id}"
 
 
 def texts() -> list[Path]:

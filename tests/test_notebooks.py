@@ -12,8 +12,11 @@ import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 
 import pytest
+from roles import BEGIN_HIDDEN, with_roles
 from write_exercises import exercise_of, exercise_path
 from write_notebooks import ENVIRONMENT, LIVE_ONLY, METADATA, ROOT, executed, normalised, notebooks, read
+
+from accumkit.checks import problems
 
 STRICT = notebooks("notebooks", "solutions")
 SOLUTIONS = notebooks("solutions")
@@ -88,6 +91,13 @@ def test_exercise_is_what_its_solution_makes_it(path):
     assert read(exercise_path(path)) == exercise_of(path), "run: make exercises"
 
 
+@pytest.mark.parametrize("path", SOLUTIONS, ids=name_of)
+def test_solution_says_what_its_cells_are_for(path):
+    assert read(path) == with_roles(read(path)), "run: make notebooks"
+    assert read(path).metadata["accumkit"]["exercise"] in problems()
+    assert [cell.metadata["nbgrader"]["points"] for cell in code_cells(path) if BEGIN_HIDDEN in cell.source] == [1]
+
+
 def test_no_exercise_without_a_solution():
     assert {path.name for path in EXERCISES} == {path.name for path in SOLUTIONS}
 
@@ -95,7 +105,8 @@ def test_no_exercise_without_a_solution():
 @pytest.mark.parametrize("path", EVERY, ids=name_of)
 def test_stored_form(path):
     notebook = read(path)
-    assert notebook.metadata == METADATA
+    exercise = {} if path.parent.name == "notebooks" else {"accumkit": notebook.metadata["accumkit"]}
+    assert notebook.metadata == METADATA | exercise
     assert notebook == normalised(read(path)), "run: make notebooks"
     ids = [cell.id for cell in notebook.cells]
     assert len(set(ids)) == len(ids)

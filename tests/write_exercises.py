@@ -1,7 +1,7 @@
 """Make the exercises from the solutions: ``python tests/write_exercises.py``.
 
 A solution is the source. Its exercise is the same notebook without what stands between ``### BEGIN SOLUTION`` and
-``### END SOLUTION``, without cells tagged ``solution``, and without outputs.
+``### END SOLUTION``, without hidden tests, without cells tagged ``solution``, and without outputs.
 """
 
 from __future__ import annotations
@@ -13,18 +13,17 @@ from nbformat import NotebookNode
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))  # also when it runs as a script from elsewhere
 
+from roles import for_learners, with_roles
 from write_notebooks import ROOT, normalised, notebooks, read, write
-
-from accumkit.checks.stubs import cut_solution
 
 
 def exercise_of(solution: Path) -> NotebookNode:
     """Return the exercise that belongs to a solution."""
-    notebook = normalised(read(solution))
+    notebook = normalised(with_roles(read(solution)))
     notebook.cells = [cell for cell in notebook.cells if "solution" not in cell.metadata.get("tags", [])]
     for cell in notebook.cells:
         if cell.cell_type == "code":
-            cell.source = cut_solution(cell.source).rstrip("\n")
+            cell.source = for_learners(cell.source)
             cell.outputs, cell.execution_count = [], None
     return notebook
 

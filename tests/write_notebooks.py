@@ -13,6 +13,10 @@ import nbformat
 from nbclient import NotebookClient
 from nbformat import NotebookNode
 
+sys.path.insert(0, str(Path(__file__).resolve().parent))  # also when it runs as a script from elsewhere
+
+from roles import with_roles
+
 ROOT = Path(__file__).resolve().parent.parent
 LIVE_ONLY = "application/vnd.jupyter.widget-view+json"  # names a model that dies with its kernel
 METADATA = {
@@ -37,8 +41,13 @@ def read(path: Path) -> NotebookNode:
 
 
 def executed(path: Path) -> NotebookNode:
-    """Return the notebook run from top to bottom in its own folder, as nbval runs it, and normalised."""
+    """Return the notebook run from top to bottom in its own folder, as nbval runs it, and normalised.
+
+    A solution gets what belongs to the roles of its cells first.
+    """
     notebook = read(path)
+    if path.parent.name == "solutions":
+        with_roles(notebook)
     os.environ.update(ENVIRONMENT)  # the kernel inherits it
     client = NotebookClient(
         notebook,
@@ -54,12 +63,11 @@ def executed(path: Path) -> NotebookNode:
 
 def normalised(notebook: NotebookNode) -> NotebookNode:
     """Return the notebook without anything that differs from run to run or from machine to machine."""
-    notebook.metadata = NotebookNode(METADATA)
+    notebook.metadata = NotebookNode(METADATA | _only(notebook.metadata, "accumkit"))
     notebook.nbformat, notebook.nbformat_minor = 4, 5
     count = 0
     for cell in notebook.cells:
-        tags = cell.metadata.get("tags")
-        cell.metadata = NotebookNode({"tags": tags} if tags else {})
+        cell.metadata = NotebookNode(_only(cell.metadata, "nbgrader", "tags"))
         if cell.cell_type != "code":
             continue
         if cell.execution_count is not None:
@@ -70,6 +78,10 @@ def normalised(notebook: NotebookNode) -> NotebookNode:
             if output.output_type == "execute_result":
                 output.execution_count = cell.execution_count
     return notebook
+
+
+def _only(metadata: NotebookNode, *keys: str) -> dict:
+    return {key: metadata[key] for key in keys if metadata.get(key)}
 
 
 def write(notebook: NotebookNode, path: Path) -> bool:

@@ -45,7 +45,7 @@ def attempted(problem: Problem, source: str) -> Outcome:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, f"{MODULE}.py")
         path.write_text(f"{problem.imports}\n\n{source}", encoding="utf-8")
-        return problem.check(_loaded(path, problem.asks))
+        return problem.examine(_loaded(path, problem.asks))  # check would note it as the learner's
 
 
 def rows(problems: dict[str, Problem]) -> Iterator[tuple[tuple[str, ...], list[str]]]:
@@ -87,6 +87,6 @@ def _loaded(path: Path, name: str) -> Any:
     finally:
         sys.dont_write_bytecode = written
         if before is None:
-            del sys.modules[MODULE]
+            sys.modules.pop(MODULE, None)
         else:
             sys.modules[MODULE] = before

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import re
+import sys
 import textwrap
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from accumkit.checks import recording
 from accumkit.checks.outcome import NOT_ATTEMPTED, NOT_YET, Outcome
-from accumkit.checks.stubs import BEGIN, END, cut_solution, is_blank
+from accumkit.checks.stubs import cut_solution, is_as_given, is_blank, solved
 from accumkit.errors import AccumkitError
 
 LEVELS = ("easy", "medium", "hard")
+FAULT = re.compile(r"\(([a-z0-9]+(?:-[a-z0-9]+)*)\)$")
 KINDS = ("write", "mend", "predict", "choose", "read", "mystery")
 
 
@@ -39,7 +43,8 @@ class Problem:
     asks : str
         The name that the learner's answer has in the notebook: a function such as ``train``, or ``answer``.
     answer : str
-        The solution's source, with the lines that a learner is to write between `BEGIN` and `END`.
+        The solution's source, with the lines that a learner is to write between `BEGIN` and `END`; where something is
+        to be mended, what the learner finds there stands between them too, after `INSTEAD` and commented out.
     hints : tuple of str
         From a nudge to almost the answer; what follows an empty line is code.
     judge : callable
@@ -88,18 +93,28 @@ class Problem:
 
     @property
     def stub(self) -> str:
-        """What the exercise starts from: the answer without the lines between the marks."""
+        """What the exercise starts from: the answer without the lines between the marks, or the lines to be mended."""
         return cut_solution(self.answer)
 
     @property
     def solution_source(self) -> str:
         """The answer without the marks: source that runs."""
-        return "".join(line for line in self.answer.splitlines(True) if line.strip() not in (BEGIN, END))
+        return solved(self.answer)
 
     def check(self, attempt: Any) -> Outcome:
-        """Say whether ``attempt`` is right, and if not, what is wrong with it."""
+        """Say whether ``attempt`` is right, and if not, what is wrong with it; note it in the learner's progress."""
+        outcome = self.examine(attempt)
+        if self._of_the_course:
+            recording.attempt(self.id, outcome.status, _faults(outcome, self.wrong_answers))
+        return outcome
+
+    def examine(self, attempt: Any) -> Outcome:
+        """Return what `check` says, and note nothing: for graders and tests."""
         if is_blank(attempt):
             return Outcome(NOT_ATTEMPTED, "put your answer in the cell above, run it, then run this cell again.")
+        if self.kind == "mend" and is_as_given(attempt, self.stub, self.imports):
+            said = "as it is given. Change what is wrong in the cell above, run it, then run this cell again."
+            return Outcome(NOT_ATTEMPTED, f"`{self.asks}` is still {said}")
         try:
             return self.judge(attempt)
         except AccumkitError as refused:  # not even a function, say: as much a part of learning as a wrong loop
@@ -111,12 +126,33 @@ class Problem:
             last = len(self.hints)
             which = "one hint, `q.hint(1)`" if last == 1 else f"{last} hints, `q.hint(1)` to `q.hint({last})`"
             return Outcome("hint", f"there are {which}; `q.solution()` shows one right answer.")
+        if self._of_the_course:
+            recording.hint(self.id, n)
         lead, _, code = self.hints[n - 1].partition("\n\n")
         return Outcome("hint", f"{lead} ({n} of {len(self.hints)})", code=textwrap.dedent(code).strip("\n"))
 
     def solution(self) -> Outcome:
         """Return one right answer; there are others."""
+        if self._of_the_course:
+            recording.solution(self.id)
         return Outcome("solution", "one right answer; others are as good.", code=self.solution_source.rstrip("\n"))
+
+    @property
+    def _of_the_course(self) -> bool:
+        """Whether it is one of the kit's own exercises; only those are noted."""
+        own = [module for name, module in [*sys.modules.items()] if name.startswith(f"{__package__}.exercises.")]
+        ids = [(problem.id, problem.title) for module in own if (problem := getattr(module, "PROBLEM", None))]
+        return (self.id, self.title) in ids
+
+
+def _faults(outcome: Outcome, known: tuple[WrongAnswer, ...]) -> set[str]:
+    """Return the faults that an outcome names in parentheses: those at the end of a heading, and the known ones."""
+    if outcome.status != NOT_YET:
+        return set()
+    headings = [heading for heading, *_ in outcome.items]
+    ended = {found[1] for heading in headings if (found := FAULT.search(heading))}
+    text = " ".join([outcome.lead, *(sentence for item in outcome.items for sentence in item)])
+    return ended | {answer.fault for answer in known if f"({answer.fault})" in text}
 
 
 def but(source: str, old: str, new: str) -> str:

@@ -6,10 +6,10 @@ import difflib
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from numbers import Real
 from typing import Any
 
 from accumkit.checks.outcome import NOT_YET, RIGHT, Outcome
+from accumkit.checks.values import is_number, plain, shown
 from accumkit.errors import AccumkitError
 
 
@@ -39,6 +39,13 @@ class Question:
         How far off a number may be, as a part of the right one.
     choices : sequence of str
         What a str is one of.
+    which : bool
+        A list says which ones, in any order, and how many they are is part of the question; so it may be empty.
+
+    Raises
+    ------
+    AccumkitError
+        The right value is of no such kind, or not among the choices: a fault of the exercise, not of an answer.
 
     Examples
     --------
@@ -60,6 +67,16 @@ class Question:
     slips: Sequence[Slip] = ()
     near: float = 1e-3
     choices: Sequence[str] = ()
+    which: bool = False
+
+    def __post_init__(self) -> None:
+        right = plain(self.right)
+        object.__setattr__(self, "right", right)  # measured values come as tensors too
+        listed = isinstance(right, list) and all(map(is_number, right)) and (right or self.which)
+        if not (listed or isinstance(right, bool | str) or is_number(right)):
+            raise AccumkitError(f"{self.name}: right={shown(right)} is no bool, number, str, or list of numbers")
+        if isinstance(right, str) and right not in self.choices:
+            raise AccumkitError(f"{self.name}: right={right!r} is not among the choices")
 
     @property
     def kind(self) -> str:
@@ -69,11 +86,11 @@ class Question:
         if isinstance(self.right, str):
             return "one of " + ", ".join(repr(choice) for choice in self.choices)
         if isinstance(self.right, list):
-            return f"a list of {len(self.right)} numbers"
+            return "a list of numbers" if self.which else f"a list of {_numbers(len(self.right))}"
         return "a whole number" if isinstance(self.right, int) else "a number"
 
     def read(self, given: Any) -> Any:
-        """Return a learner's value as plain Python, a str without its blanks and capitals.
+        """Return a learner's value as plain Python, a str as the choice that it is.
 
         Raises
         ------
@@ -81,35 +98,52 @@ class Question:
             It is not of the kind that is asked for.
         """
         if isinstance(self.right, str) and isinstance(given, str):
-            known = {choice.lower(): choice for choice in self.choices}
-            said = given.strip().lower()
-            if said in known:
-                return known[said]
-            close = difflib.get_close_matches(said, known, n=1)
-            raise AccumkitError(f"{given[:60]!r} is not among the answers" + (f": {known[close[0]]!r}?" * bool(close)))
-        try:
-            plain = _plain(given)
-        except Exception:  # a learner's own objects may raise anything
-            plain = given
-        fits = {
-            bool: lambda v: isinstance(v, bool),
-            int: lambda v: _number(v) and v == int(v),
-            float: _number,
-            list: lambda v: isinstance(v, list) and bool(v) and all(map(_number, v)),
-        }
-        if not fits.get(type(self.right), lambda v: False)(plain):
-            raise AccumkitError(f"{_shown(given)} is given, and {self.kind} is asked for")
-        return plain
+            return self._choice(given)
+        value = sorted(given) if self.which and isinstance(given, set | frozenset) else plain(given)
+        if isinstance(value, list) and any(one is None or one is ... for one in value):
+            raise AccumkitError(f"{shown(given)} is given, and a part of it is still open")
+        if self._fits(value):
+            return value
+        quoted = isinstance(given, str) and not isinstance(self.right, str)
+        raise AccumkitError(
+            f"{shown(given)} is given, and {self.kind} is asked for" + ", without quotes around it" * quoted
+        )
 
     def same(self, given: Any, value: Any) -> bool:
         """Return whether a value that was read says what another one does."""
-        if isinstance(value, list):
-            return len(given) == len(value) and all(map(self.same, given, value))
-        if isinstance(value, bool | str):
-            return given == value
-        return (
-            math.isclose(given, value, rel_tol=self.near, abs_tol=1e-9) if isinstance(value, float) else given == value
-        )
+        if isinstance(given, list) or isinstance(value, list):
+            if not isinstance(given, list) or not isinstance(value, list) or len(given) != len(value):
+                return False
+            pairs = zip(sorted(given), sorted(value), strict=True) if self.which else zip(given, value, strict=True)
+            return all(self.same(*pair) for pair in pairs)
+        if isinstance(value, bool | str) or isinstance(given, bool | str):
+            return type(given) is type(value) and given == value
+        if isinstance(value, float) or isinstance(self.right, float):
+            return math.isclose(given, value, rel_tol=self.near, abs_tol=1e-9)
+        return given == value
+
+    def _choice(self, given: str) -> str:
+        """Return the choice that a text is, however it is spelt: 'Tail dropped', '`tail_dropped`'."""
+        for spelt in (lambda text: text.strip(), lambda text: "".join(text.lower().split()), _letters):
+            fits = [choice for choice in self.choices if spelt(choice) == spelt(given[:100])]
+            if len(fits) == 1:
+                return fits[0]
+        known = {_letters(choice): choice for choice in self.choices}
+        said = _letters(given[:100])
+        close = difflib.get_close_matches(said, known, n=1, cutoff=0.75) if len(known) == len(self.choices) else []
+        hint = f": {known[close[0]]!r}?" if close else f"; they are {', '.join(map(repr, self.choices))}"
+        raise AccumkitError(f"{shown(given)} is not among the answers{hint}")
+
+    def _fits(self, value: Any) -> bool:
+        if isinstance(self.right, bool):
+            return isinstance(value, bool)
+        if isinstance(self.right, list):
+            return isinstance(value, list) and (bool(value) or self.which) and all(map(is_number, value))
+        if isinstance(self.right, str) or not is_number(value):
+            return False
+        # a number that is not whole, for one that is: a slip may explain it
+        broken = isinstance(self.right, int) and value != int(value)
+        return not broken or any(is_number(slip.value) and self.same(value, slip.value) for slip in self.slips)
 
 
 def judged(attempt: Any, questions: Sequence[Question], praise: str, **more: Any) -> Outcome:
@@ -136,57 +170,54 @@ def judged(attempt: Any, questions: Sequence[Question], praise: str, **more: Any
     """
     names = [question.name for question in questions]
     if not isinstance(attempt, dict):
-        raise AccumkitError(f"the answer is a dict with {', '.join(map(repr, names))}; given: {_shown(attempt)}")
+        raise AccumkitError(f"the answer is a dict with {', '.join(map(repr, names))}; given: {shown(attempt)}")
     missing = [name for name in names if name not in attempt]
+    odd = [shown(name) for name in attempt if not any(name is known or name == known for known in names)]
+    unasked = f"{', '.join(odd[:5])}, which nobody asked for"
     if missing:
-        odd = [repr(name) for name in attempt if name not in names]
-        raise AccumkitError(
-            f"the answer has no {missing[0]!r}" + f" (but {', '.join(odd)}, which nobody asked for)" * bool(odd)
-        )
+        raise AccumkitError(f"the answer has no {missing[0]!r}" + f" (but {unasked})" * bool(odd))
     items = [item for question in questions if (item := _item(question, attempt[question.name]))]
     if not items:
         return Outcome(RIGHT, praise, **more)
     right = len(questions) - len(items)
     lead = f"{right} of {len(questions)} {'is' if len(questions) == 1 else 'are'} right."
+    if odd and any(_open(attempt[name]) for name in names):
+        lead += f" (There is also {unasked}.)"
     return Outcome(NOT_YET, lead, tuple(items), **more)
 
 
 def _item(question: Question, given: Any) -> tuple[str, ...] | None:
     """Return heading and sentences on one value; None where it is right."""
-    if given is None or given is ...:
+    if _open(given):
         return f"`{question.name}`: still open", f"Put {question.kind} in its place."
     try:
         value = question.read(given)
     except AccumkitError as refused:
         return f"`{question.name}`: cannot be read", f"{refused}."
+    except Exception:  # what a learner made raises over being looked at
+        return f"`{question.name}`: cannot be read", f"{shown(given)} is given, and {question.kind} is asked for."
     if question.same(value, question.right):
         return None
-    heading = f"`{question.name}`: {_shown(value)}"
+    heading = f"`{question.name}`: {shown(value)}"
     for slip in question.slips:
-        if question.same(value, slip.value):
+        if question.same(value, plain(slip.value)):
             return f"{heading} ({slip.fault})", slip.says
-    if isinstance(value, list) and len(value) != len(question.right):
-        return heading, f"It has {len(value)} numbers; {len(question.right)} are asked for.", question.why
+    if isinstance(value, list) and len(value) != len(question.right) and not question.which:
+        asked = len(question.right)
+        number = f"It has {_numbers(len(value))}; {asked} {'is' if asked == 1 else 'are'} asked for."
+        return heading, number, question.why
+    if isinstance(question.right, float) and math.isclose(value, question.right, rel_tol=0.02):
+        return f"{heading}, nearly", "Give more digits, or let Python work it out: a term such as 2 / 3 will do."
     return heading, question.why
 
 
-def _plain(value: Any) -> Any:
-    """Return numbers of torch and numpy, and what holds them, as Python's own."""
-    if hasattr(value, "tolist"):
-        value = value.tolist()
-    if isinstance(value, tuple | list):
-        return [_plain(one) for one in value]
-    return float(value) if isinstance(value, Real) and not isinstance(value, bool | int | float) else value
+def _open(given: Any) -> bool:
+    return given is None or given is ...
 
 
-def _number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+def _letters(text: str) -> str:
+    return "".join(letter for letter in text.lower() if letter.isalnum())
 
 
-def _shown(value: Any) -> str:
-    """Return a value in few characters."""
-    try:
-        text = f"{value:g}" if isinstance(value, float) else repr(value)
-    except Exception:  # a learner's own __repr__ may raise anything
-        text = f"a {type(value).__name__}"
-    return text if len(text) <= 60 else f"{text[:57]}..."
+def _numbers(n: int) -> str:
+    return f"{n} number{'s' * (n != 1)}"

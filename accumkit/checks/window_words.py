@@ -1,26 +1,50 @@
-"""What exercise 01a says of a wrong answer: the audit's findings in the exercise's own words."""
+"""What exercises 01a and 02a say of a wrong loop: the audit's findings in the exercises' own words."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from itertools import pairwise
+from dataclasses import dataclass, replace
 from types import CodeType
 from typing import Any
 
 from accumkit.audit import Finding, Verdict
-from accumkit.audit.findings import listed, number, span
+from accumkit.audit.findings import listed, number
 from accumkit.audit.reading import tolerance_of
-from accumkit.audit.status import SCALED
+from accumkit.checks.check_loop import check_loop, unequal
+from accumkit.checks.divisors import Divided, divided_by, in_smaller_pieces, pure, uneven, windows_of
 from accumkit.checks.guarded import attribute
-from accumkit.trace.record import MicroBatch, Trace
+from accumkit.checks.outcome import NOT_YET, RIGHT, Outcome, of_verdict
+from accumkit.trace.record import Trace
 
-DIVIDE = "divide by the count of the whole window, `(loss / count).backward()`: all the examples that the window holds"
-OWN_COUNT = f"you divide each sum by its own micro-batch's count; {DIVIDE}"
-MEAN = f'`F.cross_entropy` divides by the count of its own micro-batch; let it sum, `reduction="sum"`, and {DIVIDE}'
+
+@dataclass(frozen=True)
+class Divisor:
+    """What to say of the right divisor."""
+
+    divide: str
+    of_sums: str  # to a learner whose losses are sums, and are divided by something else
+    of_means: str
+
+
+def divisor_of(units: str, own: str) -> Divisor:
+    """Return what to say of the right divisor where ``units`` are counted; ``own`` are a micro-batch's."""
+    divide = (
+        f"divide by the count of the whole window, `(loss / count).backward()`: all the {units} that the window holds; "
+        "or divide every `p.grad` by it once, just before the step"
+    )
+    mean = f'`F.cross_entropy` divides by the {own} of its own micro-batch; let it sum, `reduction="sum"`, and {divide}'
+    return Divisor(divide, f"you divide each sum by its own micro-batch's {own}; {divide}", mean)
+
+
+EXAMPLES = divisor_of("examples", "count")
+COUNTED_ON = "divided by all examples up to its end"
+COUNT_ANEW = "count anew for each window: set the count back to 0 after the step, or before the first backward"
+AS_THE_LAST = "divided as if all its micro-batches were as large as the last"
 TAIL = (
     "make an update of what is left at the end of the pass too: with `enumerate(loader)`, add "
-    "`or i + 1 == len(loader)` to the condition; an `islice` of an iterator gives the shorter last window by itself"
+    "`or i + 1 == len(loader)` to the condition, with `enumerate(loader, 1)`, `or i == len(loader)`; an `islice` of an "
+    "iterator gives the shorter last window by itself"
 )
 ADVICE = {
     "step-every-micro-batch": "step only where a window ends: after the loop over its micro-batches, or inside "
@@ -36,7 +60,8 @@ ADVICE = {
     "data-reused": "each `islice(loader, ...)`, like each `iter(loader)`, starts the loader anew: make "
     "`micro_batches = iter(loader)` once, before the loop, and take every micro-batch from that",
 }
-DIVISIONS = ("missing-division", "tail-divisor", "mean-of-means")  # each mended by the one right divisor
+# Each mended by the one right divisor.
+DIVISIONS = ("missing-division", "tail-divisor", "mean-of-means", "token-weighting")
 
 # Where every bar in the picture is fair, and something is wrong all the same.
 FAIR = {
@@ -49,39 +74,44 @@ FAIR = {
 ELSE = "The picture is fair, for each example is right in its own update; what is wrong is which ones make an update."
 
 
-def advise(train: Callable) -> Callable[[Finding], str]:
+def outcome_of(train: Callable, praise: str, accumulation_steps: int, seconds: float) -> Outcome:
+    """Run a learner's window loop on unequal micro-batches, and return what is to be said of it."""
+    verdict = check_loop(train, accumulation_steps, seconds=seconds)
+    sizes = unequal(accumulation_steps)
+    if in_smaller_pieces(
+        verdict, [sizes[i : i + accumulation_steps] for i in range(0, len(sizes), accumulation_steps)]
+    ):
+        return Outcome(RIGHT, praise, trace=verdict.trace)
+    if not verdict.ok and not verdict.findings and fair(verdict.trace):
+        verdict = replace(verdict, trace=None)  # a fair picture of half a run would contradict the words
+    if (item := why(verdict)) is not None:
+        return Outcome(NOT_YET, "there is one thing to mend.", (item,), trace=verdict.trace)
+    return of_verdict(verdict, praise, advise(train), remark=remark(verdict.trace))
+
+
+def advise(train: Callable, right: Divisor = EXAMPLES) -> Callable[[Finding], str]:
     """Return what to change for each finding, in words that fit the exercise and what the learner wrote."""
     sums = "sum" in _constants(attribute(train, "__code__"))
 
     def said(finding: Finding) -> str:
         if finding.pitfall in DIVISIONS:
-            return OWN_COUNT if sums else MEAN
+            return right.of_sums if sums else right.of_means
         if finding.pitfall == "double-division":
-            return f"once is enough: {DIVIDE if sums else MEAN}"
+            return f"once is enough: {right.divide if sums else right.of_means}"
         return ADVICE.get(finding.pitfall) or _without_the_kit(finding.fix)
 
     return said
 
 
-def why(verdict: Verdict) -> str | None:
+def why(verdict: Verdict) -> tuple[str, ...] | None:
     """Return in plain words why a loop without a finding is not right; None where the audit's reasons are plain."""
-    if verdict.trace is None or verdict.findings:
+    if verdict.ok or verdict.trace is None or verdict.findings:
         return None
-    windows = [[m for m in update.micro_batches if m.share and m.count] for update in verdict.trace.updates]
-    windows = [window for window in windows if window]
-    if verdict.status == SCALED:
-        return _one_factor(windows, tolerance_of(verdict.trace))
-    uneven = [window for window in windows if not _even(window, tolerance_of(verdict.trace))]
-    if not uneven:
-        return None
-    weights = [m.weight for window in uneven for m in window]
-    divisor = "The divisor"
-    if all(before > after for window in uneven for before, after in pairwise(_factors(window))):
-        divisor = "The loop's divisor grows from micro-batch to micro-batch, as a running count does. It"
-    return (
-        f"one example weighs {span(weights)}, and should weigh 1. {divisor} must be the same for all micro-batches of "
-        "a window, and known before its first backward; see `q.hint(1)`."
-    )
+    near = tolerance_of(verdict.trace)
+    windows = windows_of(verdict.trace)
+    if (item := uneven(windows, near, "example")) is not None:
+        return item
+    return _one_divisor(windows, verdict.trace.accumulation_steps, near) if windows and pure(windows, near) else None
 
 
 def remark(trace: Trace | None) -> Callable[[Finding], str | None]:
@@ -100,27 +130,33 @@ def fair(trace: Trace | None) -> bool:
     return all(weight is not None and abs(weight - 1) <= near for weight in weights)
 
 
-def _one_factor(windows: list[list[MicroBatch]], near: float) -> str | None:
-    factors = [factor for window in windows for factor in _factors(window)]
-    if max(factors) - min(factors) > 2 * near * max(factors):
-        return None
-    pairs = {number(sum(m.count for m in window)): number(window[0].weight) for window in windows}
-    said = [f"{weight} in a window of {count}" for count, weight in pairs.items()]
-    how = "never divided" if abs(factors[0] - 1) <= near else f"divided by {number(1 / factors[0])}, whatever it holds"
-    return (
-        f"the losses of a window are summed and {how}: one example weighs {listed(said)} examples, and should weigh 1 "
-        f"in each. Divide by the count of the window: `(loss / count).backward()`."
+def _one_divisor(windows: list[Divided], steps: int, near: float) -> tuple[str, ...] | None:
+    """Say what the sums of each window were divided by, where that is one number that is not its count."""
+    first, many, sizes = windows[0], len(windows), [len(w.members) for w in windows]
+    last = [w.members[-1].count for w in windows]
+    in_pass = [sum(v.count for v in windows[: i + 1] if v.update.epoch == w.update.epoch)
+               for i, w in enumerate(windows)]  # fmt: skip
+    known = (
+        ("never-divided", "never divided", [1.0] * many),
+        ("fixed-divisor", f"divided by {number(first.divisor)}, whatever it holds", [first.divisor] * many),
+        ("micro-batches-counted", "divided by the number of its micro-batches", sizes),
+        ("count-not-reset", COUNTED_ON, in_pass),
+        ("count-not-reset", COUNTED_ON, [sum(v.count for v in windows[: i + 1]) for i in range(many)]),
+        ("last-size-for-all", AS_THE_LAST, [n * k for n, k in zip(last, sizes, strict=True)]),
+        ("last-size-for-all", AS_THE_LAST, [n * steps for n in last]),
     )
-
-
-def _factors(window: list[MicroBatch]) -> list[float]:
-    """Return what each micro-batch's summed loss was multiplied by."""
-    return [m.share / m.count for m in window]
-
-
-def _even(window: list[MicroBatch], near: float) -> bool:
-    factors = _factors(window)
-    return max(factors) - min(factors) <= 2 * near * max(factors)
+    if divided_by(windows, [w.count for w in windows], near):
+        return None
+    found = (one for one in known if divided_by(windows, one[2], near))
+    slip, how, _ = next(found, ("wrong-divisor", "divided by something else than its count", None))
+    change = COUNT_ANEW if slip == "count-not-reset" else EXAMPLES.divide
+    said = dict.fromkeys(f"{number(w.weights[0])} in a window of {number(w.count)}" for w in windows)
+    return (
+        f"The divisor of a window is not its count ({slip})",
+        f"Measured: the losses of a window are summed and {how}: one example weighs {listed(list(said)[:3])} examples, "
+        "and should weigh 1 in each.",
+        f"To change, at {first.location}: {change}.",
+    )
 
 
 def _constants(code: CodeType | None) -> set[Any]:

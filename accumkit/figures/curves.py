@@ -11,7 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 from matplotlib.patches import Rectangle
 
-from accumkit.figures import palette
+from accumkit.figures import large_type, palette
 from accumkit.figures.marks import write
 from accumkit.figures.norm_words import describe_curves
 from accumkit.figures.numbers import listed
@@ -67,6 +67,8 @@ class CurvesPicture:
 
     def html(self, curves: Curves) -> tuple[str, str]:
         """Draw the curves; return the pictures with their sentences."""
+        for figure in self._figures:
+            figure.set_size_inches(large_type.page(WIDTH) / 72, HEIGHT / 72)  # the axes fill it, whatever its size
         draw_epochs(self._axes[0], curves)
         draw_ends(self._axes[1], curves)
         svgs = [palette.to_svg(figure) for figure in self._figures]
@@ -102,9 +104,9 @@ def describe_theirs() -> str:
 
 def draw_epochs(axes: Axes, curves: Curves) -> None:
     """Draw a diagram for each norm, and in it a line for each micro-batch size."""
-    _clean(axes)
+    width = _clean(axes)
     norms, epochs = curves.plan.norms, curves.plan.epochs
-    cell = WIDTH / max(len(norms), 1)
+    cell = width / max(len(norms), 1)
     known = [e for runs in curves.errors.values() for run in runs for e in run]
     top = next(top for top in (40.0, 60.0, 100.0) if max(known, default=0) <= top)
     for i, norm in enumerate(norms):
@@ -129,8 +131,7 @@ def draw_epochs(axes: Axes, curves: Curves) -> None:
 
 def draw_ends(axes: Axes, curves: Curves) -> None:
     """Draw the errors after the last epoch by micro-batch size, and Wu and He's in a diagram of their own."""
-    _clean(axes)
-    half = WIDTH / 2
+    half = _clean(axes) / 2
     ours = {n: {b: curves.final(n, b) for b in curves.plan.sizes if curves.final(n, b)} for n in curves.plan.norms}
     frame = Frame(44, 40, half - 64, HEIGHT - 76, 0, 40)
     _frame(axes, frame, "here: digits, small network", "micro-batch size, window of 64")
@@ -199,7 +200,10 @@ def _means(runs: list[list[float]]) -> list[float]:
     return [fmean(run[i] for run in reached) for i in range(min(map(len, reached)))] if reached else []
 
 
-def _clean(axes: Axes) -> None:
+def _clean(axes: Axes) -> float:
+    """Empty the axes and return their width in points."""
     palette.wipe(axes)
-    axes.set_xlim(0, WIDTH)
+    width, _ = palette.size_in_points(axes)
+    axes.set_xlim(0, width)
     axes.set_ylim(0, HEIGHT)
+    return width

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import acos, cos, degrees, log2, radians, sin
+from math import acos, ceil, cos, degrees, log2, radians, sin
 
 from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 from matplotlib.patches import FancyArrowPatch, Rectangle, Wedge
 
-from accumkit.figures import palette
+from accumkit.figures import large_type, palette
 from accumkit.figures.marks import write
 from accumkit.figures.norm_words import cosine_text, describe_cosines, describe_dials, on_it
 from accumkit.figures.numbers import below, number
@@ -20,6 +20,7 @@ from accumkit.studies.norms import Row
 WIDTH = 648.0  # points
 DIALS, COSINES = 136.0, 214.0  # heights, points
 REACH = 64.0  # length of a dial's arrows, at most
+NARROWEST = 100.0  # points that a dial with its words needs
 LEFT, RIGHT, TOP, BOTTOM = 50.0, 150.0, 14.0, 38.0  # around the cosines
 MARKERS = "sD^v"
 
@@ -57,6 +58,10 @@ class NormsPicture:
 
     def html(self, rows: Sequence[Row], size: int) -> tuple[str, str]:
         """Draw the norms at a micro-batch size; return both pictures with their sentences."""
+        width = large_type.page(self.width)
+        lines = dial_lines(len(rows), width)
+        for figure, high in zip(self._figures, (DIALS * lines, COSINES), strict=True):
+            figure.set_size_inches(width / 72, high / 72)  # the axes fill it, whatever its size
         draw_dials(self._axes[0], rows, size)
         draw_cosines(self._axes[1], rows, size)
         svgs = [palette.to_svg(figure) for figure in self._figures]
@@ -77,10 +82,18 @@ def draw_dials(axes: Axes, rows: Sequence[Row], size: int) -> None:
     Thin lines are seeds, the arrow is their mean; the dashed arrow, to the right, is the big batch's.
     """
     width, _ = _clean(axes)
-    cell = width / max(len(rows), 1)
+    lines = dial_lines(len(rows), width)
+    across = ceil(len(rows) / lines) or 1
+    cell = width / across
     reach = min(REACH, cell / 2 - 12)
     for i, row in enumerate(rows):
-        _dial(axes, row, size, (i + 0.5) * cell, 40.0, reach)
+        line = lines - 1 - i // across
+        _dial(axes, row, size, (i % across + 0.5) * cell, 40.0 + DIALS * line, reach)
+
+
+def dial_lines(dials: int, width: float) -> int:
+    """Return on how many lines dials stand in a picture of some width in points; usually on one."""
+    return 1 if width / max(dials, 1) >= NARROWEST else ceil(dials * NARROWEST / width)
 
 
 def _dial(axes: Axes, row: Row, size: int, x: float, y: float, reach: float) -> None:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from base64 import b64encode
 from collections.abc import Callable
 from functools import partial
 from html import escape
 
-from accumkit.figures import palette
+from accumkit.figures import large_type, palette
 from accumkit.figures.timeline import draw_timeline, height_of
 from accumkit.figures.weights import draw_weights
 from accumkit.figures.words import describe_timeline, describe_weights
@@ -36,7 +37,7 @@ class Picture:
         self,
         draw: Callable[..., object],
         say: Callable[[Trace], str],
-        height: float | Callable[[Trace], float],
+        height: float | Callable[[Trace, float], float],
         width: float = 648,
         name: str = "",
     ) -> None:
@@ -46,8 +47,9 @@ class Picture:
 
     def svg(self, trace: Trace, **how: object) -> str:
         """Draw ``trace`` and return the picture as SVG; ``how`` goes to the drawing function, such as ``chosen``."""
-        height = self._height(trace) if callable(self._height) else self._height
-        self.figure.set_size_inches(self._width / 72, height / 72)  # the axes fill it, whatever its size
+        width = large_type.page(self._width)
+        height = self._height(trace, width) if callable(self._height) else self._height
+        self.figure.set_size_inches(width / 72, height / 72)  # the axes fill it, whatever its size
         self._draw(self._axes, trace, **how)
         return palette.to_svg(self.figure)
 
@@ -96,11 +98,20 @@ def card(svg: str, sentence: str, name: str = "", caption: bool = True) -> str:
     """
     # As an image, not as inline SVG: identifiers cannot clash, and notebooks that are not trusted show it too.
     source = b64encode(svg.encode()).decode()
+    large = large_type.is_large()
     heading = f'<div style="font-weight:600;margin:0 0 4px">{escape(name)}</div>' if name else ""
     said = f'<figcaption style="margin:4px 0 0;color:#1a1a1a">{escape(sentence)}</figcaption>' if caption else ""
+    wide = f"none;font-size:{large_type.TEXT}px" if large else "900px"
+    high = _on_screen(svg) if large else ""
     return (
-        '<figure style="margin:0 0 8px;padding:10px 14px;max-width:900px;box-sizing:border-box;background:#fff;'
+        f'<figure style="margin:0 0 8px;padding:10px 14px;max-width:{wide};box-sizing:border-box;background:#fff;'
         'color:#1a1a1a;border:1px solid #bdbdbd;border-radius:6px;line-height:1.45">'
         f'{heading}<img alt="{escape(sentence)}" src="data:image/svg+xml;base64,{source}" '
-        f'style="display:block;width:100%;height:auto;background:#fff">{said}</figure>'
+        f'style="display:block;width:100%;height:auto;{high}background:#fff">{said}</figure>'
     )
+
+
+def _on_screen(svg: str) -> str:
+    """Return what keeps a large picture on the screen with the controls above it, as long as it can be read there."""
+    high = re.search(r'<svg[^>]*? height="([\d.]+)pt"', svg)
+    return f"object-fit:contain;max-height:max(58vh,{large_type.LEAST * float(high[1]):.0f}px);" if high else ""

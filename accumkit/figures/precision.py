@@ -18,6 +18,7 @@ from accumkit.studies.precision.problem import times
 
 LEFT, RIGHT, TOP, BOTTOM, BETWEEN = 60, 62, 26, 64, 12  # points
 NARROW, WIDE = 15.0, 52.0  # points: a backward, another call
+TIGHT = 560.0  # points: in a narrower picture a backward has less room, and what was said is not said again
 UNSCALED = 1e-3  # relative
 MARKS = {"true": ("o", palette.BLUE), "scaled": ("D", palette.VERMILLION)}
 SERIES = {  # field: marker, colour, line, words
@@ -58,10 +59,13 @@ def draw_order(axes: Axes, order: Order) -> None:
     axes.set_xlim(0, width)
     axes.set_ylim(0, height)
     lines = [*(w.true_norm for w in order.windows), order.max_norm]
+    tight = width < TIGHT
+    narrow, beside = (8.0, BETWEEN) if tight else (NARROW, RIGHT)
+    legend = _legend_lines(width)
     seen = [m.norm for m in order.moments] + lines
     lows = [log10(v) for v in seen if isfinite(v) and v > 0]
     low, high = min(lows) - 0.4, max(lows) + 0.6
-    top, bottom = height - TOP, BOTTOM
+    top, bottom = height - TOP - 14 * tight, BOTTOM + 14 * (len(legend) - 1)
 
     def y(value: float) -> float:
         if not isfinite(value):
@@ -70,18 +74,21 @@ def draw_order(axes: Axes, order: Order) -> None:
 
     count = 1 + max((m.window for m in order.moments), default=0)
     refused = order.refused_at is not None
-    room = sum(WIDE if m.call != "backward" else NARROW for m in order.moments) + WIDE * refused
-    stretch = min(1.3, (width - LEFT - RIGHT - BETWEEN * (count - 1)) / room)
-    _scale(axes, low, high, y)
+    room = sum(WIDE if m.call != "backward" else narrow for m in order.moments) + WIDE * refused
+    stretch = min(1.3, (width - LEFT - beside - BETWEEN * (count - 1)) / room)
+    _scale(axes, low, high, y, 20 if tight else 6)
     x = float(LEFT)
     path: list[tuple[float, float]] = []
     for window in range(count):
         start = x
         moments = [m for m in order.moments if m.window == window]
+        backwards = sum(m.call == "backward" for m in moments)
         for i, moment in enumerate(moments, 1):
-            wide = (NARROW if moment.call == "backward" else WIDE) * stretch
+            wide = (narrow if moment.call == "backward" else WIDE) * stretch
             path.append((x + wide / 2, y(moment.norm)))
-            _column(axes, moment, x, wide, (bottom, top), path[-1], i)
+            said = "" if tight and i > 1 and _length(moments[i - 2].norm) == _length(moment.norm) else None
+            number = str(i) if not tight or i == backwards else ""
+            _column(axes, moment, x, wide, (bottom, top), path[-1], number, said)
             x += wide
         if refused and order.refused_at[0] == window:
             _refusal(axes, x + WIDE * stretch / 2, bottom, order.refused_at[1])
@@ -99,12 +106,16 @@ def draw_order(axes: Axes, order: Order) -> None:
     x -= BETWEEN
     if isfinite(order.max_norm):
         _level(axes, LEFT, x, y(order.max_norm), (1, 1.5), "limit")
-        write(axes, x + 4, y(order.max_norm) - 3, "max_norm", palette.SMALL, palette.MUTED, align="left", gid="word")
+        if not tight:
+            spot = x + 4, y(order.max_norm) - 3
+            write(axes, *spot, "max_norm", palette.SMALL, palette.MUTED, align="left", gid="word")
     axes.add_artist(Line2D(*zip(*path, strict=True), color=palette.INK, linewidth=0.8, zorder=2, gid="order"))
-    _legend(axes)
+    _legend(axes, legend)
 
 
-def _column(axes, moment: Moment, x: float, wide: float, reach: tuple[float, float], spot, count: int) -> None:
+def _column(
+    axes, moment: Moment, x: float, wide: float, reach: tuple[float, float], spot, count: str, said: str | None
+) -> None:
     """Draw one call: its mark, its length, its name, and the hatch where a scale is in the gradients."""
     kind = "true" if abs(moment.scaled - 1) <= UNSCALED else "scaled"
     marker, colour = MARKS[kind]
@@ -123,10 +134,13 @@ def _column(axes, moment: Moment, x: float, wide: float, reach: tuple[float, flo
                markerfacecolor=colour, markeredgecolor=palette.INK, markeredgewidth=0.8, zorder=3)
     )  # fmt: skip
     if back:
-        write(axes, spot[0], reach[0] - 12, str(count), 7, palette.MUTED, gid="number")
+        if count:
+            write(axes, spot[0], reach[0] - 12, count, 7, palette.MUTED, gid="number")
         return
     write(axes, spot[0], reach[0] - 12, moment.call, palette.SMALL, palette.INK, gid="call")
-    write(axes, spot[0], spot[1] + 8, _length(moment.norm), palette.SMALL, palette.INK, gid="length", paper=True)
+    said = _length(moment.norm) if said is None else said
+    if said:
+        write(axes, spot[0], spot[1] + 8, said, palette.SMALL, palette.INK, gid="length", paper=True)
 
 
 def _made(window: Passed) -> str:
@@ -158,25 +172,40 @@ def _level(axes, start: float, end: float, y: float, dashes: tuple, gid: str) ->
     axes.add_artist(Line2D([start, end], [y, y], color=palette.INK, linewidth=1.0, linestyle=(0, dashes), gid=gid))
 
 
-def _scale(axes, low: float, high: float, y) -> None:
+def _scale(axes, low: float, high: float, y, above: float) -> None:
     step = 1 if high - low < 8 else 2 if high - low < 16 else 4
     for power in range(int(low // 1) + 1, int(high // 1) + 1):
         if power % step == 0:
             write(axes, LEFT - 8, y(10.0**power) - 3, number(10.0**power), palette.SMALL, palette.MUTED, align="right")
-    write(axes, LEFT - 8, y(10**high) + 6, "length of .grad", palette.SMALL, palette.MUTED, align="left")
+    write(axes, LEFT - 8, y(10**high) + above, "length of .grad", palette.SMALL, palette.MUTED, align="left")
 
 
-def _legend(axes) -> None:
-    x, y = float(LEFT), 12.0
-    for kind, words in (("true", "unscaled"), ("scaled", "a scale is in it (hatched)")):
-        marker, colour = MARKS[kind]
-        spot = Line2D([x + 5], [y + 3], linestyle="none", marker=marker, markersize=6, gid="key")
-        spot.set(markerfacecolor=colour, markeredgecolor=palette.INK)
-        axes.add_artist(spot)
-        write(axes, x + 14, y, words, palette.SMALL, palette.MUTED, align="left", gid="legend")
-        x += 26 + palette.text_width(words, palette.SMALL)
+Legend = list[list[tuple[str, str]]]  # by line: the key of a mark ("" for none) and words
+
+
+def _legend_lines(width: float) -> Legend:
+    """Return what marks and lines mean, on one line where there is room for it."""
+    keys = [("true", "unscaled"), ("scaled", "a scale is in it (hatched)")]
     words = "triangle: what the optimizer gets; dashed: the true gradient; small numbers: backward"
-    write(axes, x, y, words, palette.SMALL, palette.MUTED, align="left", gid="legend")
+    if width >= TIGHT:
+        return [[*keys, ("", words)]]
+    first, second, third = words.split("; ")
+    return [keys, [("", first)], [("", f"{second}; dotted: max_norm; {third}")]]
+
+
+def _legend(axes, lines: Legend) -> None:
+    for i, line in enumerate(reversed(lines)):
+        x, y = float(LEFT), 12.0 + 14 * i
+        for kind, words in line:
+            if kind:
+                marker, colour = MARKS[kind]
+                spot = Line2D([x + 5], [y + 3], linestyle="none", marker=marker, markersize=6, gid="key")
+                spot.set(markerfacecolor=colour, markeredgecolor=palette.INK)
+                axes.add_artist(spot)
+                write(axes, x + 14, y, words, palette.SMALL, palette.MUTED, align="left", gid="legend")
+                x += 26 + palette.text_width(words, palette.SMALL)
+            else:
+                write(axes, x, y, words, palette.SMALL, palette.MUTED, align="left", gid="legend")
 
 
 def draw_sums(axes: Axes, sums: Sums, chosen: int) -> None:

@@ -80,10 +80,10 @@ def timeline(trace: Trace, title: str = "What the loop did") -> Figure:
     return figure
 
 
-def height_of(trace: Trace) -> float:
-    """Return the height that a trace's timeline needs, in points."""
+def height_of(trace: Trace, width: float = WIDTH * 72) -> float:
+    """Return the height that a trace's timeline needs in a picture of some width, both in points."""
     spans = spans_of(trace)
-    return TOP + BOTTOM + ROW * len(rows_of(spans)) + LINE * len(_legend_lines(spans, WIDTH * 72))
+    return TOP + BOTTOM + ROW * len(rows_of(spans)) + LINE * len(_legend_lines(spans, width))
 
 
 def draw_timeline(axes: Axes, trace: Trace) -> list[Span]:

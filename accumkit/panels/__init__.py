@@ -9,6 +9,8 @@ from accumkit.panels.one_update import one_update
 from accumkit.panels.pitfalls import PitfallPanel, pitfalls
 from accumkit.panels.precision import call_order, low_sums
 from accumkit.panels.prediction import Prediction
+from accumkit.panels.projector import projector
+from accumkit.panels.quiz import QuizPanel, quiz
 from accumkit.panels.start_here import start_here
 
 __all__ = [
@@ -16,6 +18,7 @@ __all__ = [
     "Panel",
     "PitfallPanel",
     "Prediction",
+    "QuizPanel",
     "call_order",
     "choice",
     "low_sums",
@@ -23,6 +26,8 @@ __all__ = [
     "norms",
     "one_update",
     "pitfalls",
+    "projector",
+    "quiz",
     "show",
     "slider",
     "start_here",

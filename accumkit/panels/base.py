@@ -10,6 +10,9 @@ from html import escape
 import ipywidgets as widgets
 from IPython.display import display
 
+from accumkit.figures import large_type
+from accumkit.panels.projector import CLASS, LIVE, RULES, WIDER
+
 STRICT = "ACCUMKIT_STRICT"  # set in the environment, it makes panels raise what they else only report
 
 
@@ -81,7 +84,9 @@ class Panel(widgets.VBox):
         super().__init__([*before, knobs, self.sentence, self.status, self.pictures, self._style])
         for control in self.controls.values():
             control.observe(self._moved, names="value")
-        self.refresh()
+        self._usual_widths: dict[str, str] = {}
+        LIVE.add(self)
+        self.fit_type()
 
     @property
     def settings(self) -> dict[str, object]:
@@ -112,6 +117,17 @@ class Panel(widgets.VBox):
                     return
         finally:
             self._busy = False
+
+    def fit_type(self) -> None:
+        """Take the size of type that `projector` has set, and show the answer in it."""
+        large = large_type.is_large()
+        for name, control in self.controls.items():
+            usual = self._usual_widths.setdefault(name, control.layout.width or "")
+            if usual.endswith("px"):
+                control.layout.width = f"{WIDER + float(usual[:-2]):.0f}px" if large else usual
+        (self.add_class if large else self.remove_class)(CLASS)
+        self._style.value = self._style.value.replace(RULES, "") + RULES * large
+        self.refresh()
 
     def still(self) -> dict[str, str]:
         """Return what is shown as a static output, for readers without a kernel; hidden where the panel lives."""

@@ -79,6 +79,11 @@ class PitfallPanel(Panel):
             self.timeline, self._style,
         ]  # fmt: skip
 
+    def fit_type(self) -> None:
+        """See `Panel`; the timeline that is kept was drawn in the other type."""
+        self._lined = (None, "")
+        super().fit_type()
+
     def still(self) -> dict[str, str]:
         """Return the panel as first drawn and, folded under the question, what the fault does."""
         if self.answered is None or self.simulation is None:

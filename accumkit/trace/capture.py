@@ -12,8 +12,9 @@ from accumkit.batches import leading_size, tensors_in
 from accumkit.objective import Objective
 from accumkit.trace.fetched import Fetches
 from accumkit.trace.graph import tag
+from accumkit.trace.piece import Call, Piece, detached, mark
 from accumkit.trace.record import Trace
-from accumkit.trace.replay import Piece, detached, mark, other_draws, other_states, rng_states
+from accumkit.trace.replay import other_draws, other_states, rng_states
 
 SHOW_BATCHES = (
     "forward's arguments stand in for the batch where no fetched batch fits them: iterate over a DataLoader, or over "
@@ -43,7 +44,7 @@ class Capture:
         if entry is not None:
             entry.evaluated = True
 
-    def piece(self, args: tuple, kwargs: dict) -> Piece:
+    def call(self, args: tuple, kwargs: dict) -> Call:
         """Catch a forward call that a backward may follow."""
         given = tensors_in((args, kwargs)) if kwargs else tensors_in(args)
         examples = leading_size(given, given) if given else 0
@@ -55,7 +56,7 @@ class Capture:
                 examples = leading_size(entry.tensors, entry.batch)
         training, number = self.model.training, entry.epoch if entry is not None else -1
         if self.objective is None:
-            return Piece((), (), {}, 0, examples, training, {}, [], [], number=number, again=again)
+            return Call(examples, training, number, again)
         batch = entry.batch if entry is not None else (kwargs or args)
         own_args, own_kwargs, own_batch = detached((args, kwargs, batch), self.copying)
         piece = Piece(
@@ -79,13 +80,18 @@ class Capture:
             self.trace.precision = str(dtype).removeprefix("torch.")
         return piece
 
-    def epoch_of(self, pieces: list[Piece]) -> int:
+    def epoch_of(self, pieces: list[Call]) -> int:
         """Return the epoch of a micro-batch whose backward has run; an evaluation's passes make no epoch."""
-        if pieces and pieces[0].number >= 0:
-            self.epoch = self.epochs.setdefault(pieces[0].number, len(self.epochs))
+        number = pieces[0].number if pieces else -1
+        if number >= 0:
+            epoch = self.epochs.get(number)
+            if epoch is None:
+                epoch = self.epochs[number] = len(self.epochs)
+            self.epoch = epoch
         elif any(piece.again for piece in pieces):
             self.epoch += 1
-        self.epoch = max(self.epoch, 0)
+        elif self.epoch < 0:
+            self.epoch = 0
         return self.epoch
 
     def _count(self, batch: Any) -> float:
@@ -117,10 +123,10 @@ class Capture:
         before, self.fed = self.fed, marks
         return None if before is None or not all(marks) else marks == before
 
-    def close(self, pieces: list[Piece]) -> None:
+    def close(self, pieces: list[Call]) -> None:
         """Forget a window's batches; go on with copies of inputs only where their memory is written again."""
         self.fetches.close_window()
-        caught = [p for p in pieces if p.originals]
+        caught = [p for p in pieces if p.originals] if self.objective is not None else []
         if caught:
             self.copying = any(mark(p.originals) != p.marks for p in caught)
 

@@ -9,7 +9,8 @@ import torch
 from torch import Tensor
 
 from accumkit.trace.gradients import Columns
-from accumkit.trace.replay import Piece, Twin
+from accumkit.trace.piece import Piece
+from accumkit.trace.replay import Twin
 from accumkit.trace.shares import compare
 
 LARGE = 1e-2  # a difference of gradients that no rounding makes

@@ -57,6 +57,7 @@ class Fetches:
         self.sizes: dict[int, list[int]] = {}  # by pass: batches fetched, and the loader's own length or -1
         self.batch_sizes: dict[int, int | None] = {}
         self._seen: dict[int, weakref.ref] = {}  # forward's tensors in this pass, where there is no loader
+        self._most_seen = most
 
     def start(self, length: int, size: int | None) -> int:
         """Note that a loader of ``length`` batches of ``size`` examples begins a pass; return the pass's number."""
@@ -115,8 +116,10 @@ class Fetches:
                 self.restarted(given)
                 return True
         for tensor in given:
-            key = id(tensor)
-            self._seen[key] = weakref.ref(tensor, lambda _, key=key: self._seen.pop(key, None))
+            self._seen[id(tensor)] = weakref.ref(tensor)
+        if len(self._seen) > self._most_seen:  # references to tensors that are gone stay until here
+            self._seen = {key: ref for key, ref in self._seen.items() if ref() is not None}
+            self._most_seen = 2 * len(self._seen) + self.most
         return False
 
 

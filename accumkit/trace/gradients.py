@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch._utils import _flatten_dense_tensors  # private in name; what DistributedDataParallel flattens with
 from torch.optim import Optimizer
 
 LOW = (torch.float16, torch.bfloat16)
@@ -45,8 +46,8 @@ class Columns:
     def row(self, grads: Sequence[Tensor | None]) -> Tensor:
         """Return gradients, one a parameter, as a new row of shape (columns,); a gradient of None is zeros."""
         with torch.no_grad():
-            if self.plain and None not in {None if g is None or g.layout != torch.strided else 0 for g in grads}:
-                return torch.cat([grad.reshape(-1) for grad in grads])
+            if self.plain and all([g is not None and g.layout is torch.strided for g in grads]):
+                return _flatten_dense_tensors(grads) if len(grads) > 1 else grads[0].reshape(-1).clone()
             dtype = next((g.dtype for g in grads if g is not None and g.dtype == torch.float64), self.dtype)
             parts = []
             for grad, index, size in zip(grads, self.indices, self.sizes, strict=True):
@@ -89,7 +90,9 @@ class Gradients:
         self.columns = Columns(self.parameters) if rows else None
         self.kept: Tensor | None = None  # columns of the active parameters; None for all
         self._owners: weakref.WeakKeyDictionary[Any, set[int]] = weakref.WeakKeyDictionary()
-        self._seen: list[tuple[nn.Parameter, weakref.ref | None, int]] = []  # each .grad, and its version, last seen
+        # each parameter's .grad when last seen, by a weak reference, so that a cleared one frees its memory
+        self._grads: list[weakref.ref | None] = [None] * len(self.parameters)
+        self._versions = [0] * len(self.parameters)  # and its version then
         self.remember()
 
     def _numbered(self) -> list[tuple[int, nn.Parameter]]:
@@ -129,7 +132,8 @@ class Gradients:
 
     def replaced(self) -> bool:
         """Say whether every gradient is another tensor than at the last look."""
-        changed = [ref is None or ref() is not p.grad for p, ref, _ in self._seen if p.grad is not None]
+        seen = zip(self.parameters, self._grads, strict=True)
+        changed = [ref is None or ref() is not p.grad for p, ref in seen if p.grad is not None]
         return bool(changed) and all(changed)
 
     def held_by(self, owner: Any) -> bool:
@@ -187,7 +191,9 @@ class Gradients:
     def norm(self, optimizer: Optimizer) -> float:
         """Return the norm of the gradients that one optimizer holds, a scale that its step takes out left out."""
         held = self._owners[optimizer]
-        norms = [p.grad.norm() for p in self.active if p.grad is not None and id(p) in held]
+        grads = [p.grad for p in self.active if p.grad is not None and id(p) in held]
+        sparse = any(grad.layout is not torch.strided for grad in grads)
+        norms = [grad.norm() for grad in grads] if sparse or not grads else torch._foreach_norm(grads)
         scale = getattr(optimizer, "grad_scale", None)
         return torch.stack(norms).norm().item() / (1.0 if scale is None else scale.item()) if norms else 0.0
 
@@ -195,28 +201,31 @@ class Gradients:
         """Return the parameters' own versions, which any change in place raises."""
         return [p._version for p in self.parameters]
 
-    def remember(self) -> None:
-        """Note which tensors the gradients are; by weak references, so that cleared ones free their memory."""
-        self._seen = [
-            (p, None, 0) if (grad := p.grad) is None else (p, weakref.ref(grad), grad._version) for p in self.parameters
-        ]
-
     def touched(self) -> bool:
         """Say whether a gradient is another tensor, or was written to, since ``remember``; .data hides a write."""
-        for p, ref, version in self._seen:
+        for p, ref, version in zip(self.parameters, self._grads, self._versions, strict=True):
             grad = p.grad
-            if ref is None:
-                if grad is not None:
+            if grad is None:
+                if ref is not None:
                     return True
-            elif grad is None or grad._version != version or ref() is not grad:
+            elif ref is None or grad._version != version or ref() is not grad:
                 return True
         return False
 
-    def renewed(self) -> bool:
-        """Say what ``touched`` says, and remember."""
-        before = self._seen
-        self.remember()
-        for (_, ref, version), (p, now, version_now) in zip(before, self._seen, strict=True):
-            if version != version_now or (ref is None) != (now is None) or (ref is not None and ref() is not p.grad):
-                return True
-        return False
+    def remember(self) -> bool:
+        """Note which tensors the gradients are, and their versions; say what ``touched`` would have said."""
+        grads, versions, touched = self._grads, self._versions, False
+        for i, p in enumerate(self.parameters):
+            grad, ref = p.grad, grads[i]
+            if grad is None:
+                if ref is None:
+                    continue
+                grads[i], versions[i] = None, 0
+            elif ref is None or ref() is not grad:
+                grads[i], versions[i] = weakref.ref(grad), grad._version
+            elif versions[i] != (version := grad._version):
+                versions[i] = version
+            else:
+                continue
+            touched = True
+        return touched

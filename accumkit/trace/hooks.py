@@ -20,8 +20,8 @@ from torch.optim.optimizer import register_optimizer_step_post_hook, register_op
 from torch.utils.data import DataLoader, dataloader
 
 import accumkit.window
-from accumkit.trace import patches, scalers
-from accumkit.trace.listeners import Listener, listeners, reset
+from accumkit.trace import feeds, patches, scalers
+from accumkit.trace.listeners import Listener, add, listeners, remove, reset
 
 _undo: list[Callable[[], None]] = []
 _calls: dict[type, Callable[[], None]] = {}  # by the class of a watched model: what puts its __call__ back
@@ -31,7 +31,7 @@ def listen(listener: Listener) -> None:
     """Open the hooks for a listener."""
     if not listeners:
         _lay()
-    listeners.append(listener)
+    add(listener)
     kind = type(listener.model)
     if kind not in _calls:
         _calls[kind] = _patch(kind, "__call__", patches.model_call)
@@ -39,7 +39,7 @@ def listen(listener: Listener) -> None:
 
 def dismiss(listener: Listener) -> None:
     """Close them again; with the last listener torch is as it was."""
-    listeners.remove(listener)
+    remove(listener)
     kind = type(listener.model)
     if not any(type(other.model) is kind for other in listeners):
         _calls.pop(kind)()
@@ -80,9 +80,9 @@ def _places() -> list[tuple[Any, str, Callable[[Callable], Callable]]]:
         (clip_grad, "_group_tensors_by_device_and_dtype", patches.group_for_clip),
         (swa_utils.AveragedModel, "update_parameters", patches.noting("ema update")),
         (torch, "save", patches.noting("state saved")),
-        (DataLoader, "__iter__", patches.loader_iter),
-        (dataloader._BaseDataLoaderIter, "__next__", patches.loader_next),
-        (accumkit.window, "fetch", patches.fetch),
+        (DataLoader, "__iter__", feeds.loader_iter),
+        (dataloader._BaseDataLoaderIter, "__next__", feeds.loader_next),
+        (accumkit.window, "fetch", feeds.fetch),
     ]
     if hasattr(clip_grad, "_clip_grads_with_norm_"):  # private; clip_grad_norm_ calls it, also when imported by name
         places.append((clip_grad, "_clip_grads_with_norm_", patches.clip_with_norm))

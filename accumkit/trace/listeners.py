@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Protocol
@@ -41,26 +40,34 @@ class Listener(Protocol):  # what each call means stands where it is made
 
 
 listeners: list[Listener] = []
+by_model: dict[int, list[Listener]] = {}  # the same, by the id of the model that they watch, and so keep alive
+
+
+def add(listener: Listener) -> None:
+    """Tell this one too."""
+    listeners.append(listener)
+    by_model.setdefault(id(listener.model), []).append(listener)
+
+
+def remove(listener: Listener) -> None:
+    """Tell this one no more."""
+    listeners.remove(listener)
+    of_model = by_model[id(listener.model)]
+    of_model.remove(listener)
+    if not of_model:
+        del by_model[id(listener.model)]
 
 
 class Depth(threading.local):
     """How deep this thread is in calls within calls; another thread's training is its own."""
 
     def __init__(self) -> None:
-        self.counts = {"backward": 0, "scheduler": 0, "closure": 0}
+        self.backward = self.scheduler = self.closure = 0
         self.calling: set[int] = set()  # ids of modules whose forward runs
-
-    def __getitem__(self, kind: str) -> int:
-        """Return the depth of calls of a kind."""
-        return self.counts[kind]
-
-    def __setitem__(self, kind: str, value: int) -> None:
-        """Set it."""
-        self.counts[kind] = value
 
 
 depth = Depth()
-stepping: weakref.WeakKeyDictionary[Optimizer, int] = weakref.WeakKeyDictionary()  # nested super().step() calls
+stepping: dict[Optimizer, int] = {}  # steps that run: 1, and more for nested super().step() calls
 
 
 def tell(name: str, *args: Any) -> None:
@@ -83,16 +90,16 @@ def call(listener: Listener, name: str, *args: Any) -> Any:
 @contextmanager
 def muted() -> Iterator[None]:
     """Tell no one about the calls and backwards in a block: they are the measurement's own."""
-    depth["backward"] += 1
+    depth.backward += 1
     try:
         yield
     finally:
-        depth["backward"] -= 1
+        depth.backward -= 1
 
 
 def in_closure() -> bool:
     """Say whether an optimizer's closure is running, as L-BFGS evaluates it several times a step."""
-    return depth["closure"] > 0
+    return depth.closure > 0
 
 
 def step_failed() -> None:

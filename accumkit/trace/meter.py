@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from math import prod
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from accumkit.objective import Objective
-from accumkit.trace.capture import SHOW_BATCHES
+from accumkit.trace.aside import rounding
+from accumkit.trace.capture import SHOW_BATCHES, Capture
 from accumkit.trace.coupled import Gauge
 from accumkit.trace.gradients import Gradients
 from accumkit.trace.listeners import muted
@@ -16,6 +20,7 @@ from accumkit.trace.mixing import Tracked, masks_of
 from accumkit.trace.pending import Open
 from accumkit.trace.record import Trace
 from accumkit.trace.replay import COUPLING, Twin, undisturbed
+from accumkit.trace.scaling import clip_scale
 
 FLOOR_EVERY = 16  # windows between two measurements of rounding in float64, after the first two
 
@@ -35,6 +40,7 @@ class Meter:
         self.model, self.objective, self.gradients = model, objective, gradients
         self.coupling = [(name, m) for name, m in model.named_modules() if isinstance(m, COUPLING)]
         self.tracked = Tracked(self.coupling)
+        self.mixing: list[str] = []  # layers that do so at this step
         self.masks: dict[int, tuple[int, int]] = {}  # by a window's first micro-batch
         self.coupled: list[str] = []  # layers, or "examples", found to mix the examples of a micro-batch
         self.number = 0  # windows measured
@@ -42,12 +48,38 @@ class Meter:
         self.twin: Twin | None = None
         self.wide: Twin | None = None
 
+    def look(self) -> None:
+        """Note which layers mix the examples of a micro-batch, as they are at a step."""
+        if not self.coupling:
+            return
+        self.mixing = [name for name, m in self.coupling if m.training or m.running_mean is None]
+        self.coupled += [name for name in self.mixing if name not in self.coupled]
+
+    def numbers(
+        self, window: Open, optimizer: Optimizer, at_step: Tensor | None, skipped: bool, capture: Capture
+    ) -> dict[str, Any]:
+        """Return what a window puts into its update: what was measured, or without an objective what can be had."""
+        self.look()
+        if self.objective is None:
+            factor = prod(window.clipped) if window.clipped else None
+            records = tuple([held.record(None, None) for held in window.held])
+            return {"micro_batches": records, "clip_factor": factor, "clip_scale": clip_scale(window, factor)}
+        found = self.measure(window, optimizer, at_step, skipped)
+        window.find_repeats()
+        errors = (None, None) if skipped else rounding(window, self.gradients)
+        capture.copying |= found.why is not None and "memory" in found.why
+        shares = zip(window.held, found.shares, strict=True)
+        return {
+            "micro_batches": tuple([held.record(share, found.count) for held, share in shares]),
+            "fed_again": capture.fed_again(window.marks),
+            "clip_scale": clip_scale(window, found.clip_factor),
+            "sum_error": errors[0],
+            "one_rounding": errors[1],
+            **found.numbers(),
+        }
+
     def measure(self, window: Open, optimizer: Optimizer, at_step: Tensor | None, skipped: bool) -> Measured:
         """Measure a window; never raises: what cannot be had is said in ``why``."""
-        mixing = [name for name, m in self.coupling if m.training or m.running_mean is None]
-        self.coupled += [name for name in mixing if name not in self.coupled]
-        if self.objective is None:
-            return unmeasured(window, None, None)
         count = sum(held.count for held in window.held if not held.leaked)
         why = "the scaler skipped this step: a gradient was not finite" if skipped else None
         why = why or why_not(window, self.gradients.versions())
@@ -61,7 +93,7 @@ class Meter:
                 self.twin = self.twin or Twin(self.model, self.objective)
                 kept = self.gradients.columns_of(optimizer)
                 gauge = Gauge(
-                    self.gradients.columns, self.twin, self._widened, kept, bool(mixing), sample, self.number == 0
+                    self.gradients.columns, self.twin, self._widened, kept, bool(self.mixing), sample, self.number == 0
                 )
                 found = measure(window, at_step, self.gradients.norm(optimizer), gauge)
         except Exception as error:  # the reader's model or objective, on a copy

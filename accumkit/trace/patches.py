@@ -1,19 +1,20 @@
-"""The functions that stand in for torch's while a watch is open: each runs the original and tells the listeners."""
+"""The functions that stand in for torch's while a watch is open: each runs the original and tells the listeners.
+
+Forward and backward run once a micro-batch, so they call the listeners themselves, without ``tell`` in between.
+"""
 
 from __future__ import annotations
 
 import functools
 import sys
-import weakref
 from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import nn
 from torch.optim import Optimizer, lr_scheduler
-from torch.utils.data import DataLoader, dataloader
 
-from accumkit.trace.listeners import Listener, call, depth, listeners, stepping, tell
+from accumkit.trace.listeners import by_model, depth, listeners, stepping, tell
 from accumkit.trace.where import where
 
 
@@ -23,20 +24,27 @@ def model_call(original: Callable) -> Callable:
     def __call__(self: nn.Module, *args: Any, **kwargs: Any) -> Any:
         if torch.compiler.is_dynamo_compiling():  # tracing through here; the compiled module is the one watched
             return original(self, *args, **kwargs)
-        inner = depth["backward"] or id(self) in depth.calling  # of a checkpoint, or of a base class watched too
-        watched = () if inner else [other for other in listeners if other.model is self]
-        if not watched:  # a copy, another model of this class, or a checkpoint's recomputation
+        me, calling = id(self), depth.calling
+        watched = by_model.get(me)
+        if not watched or depth.backward or me in calling:
+            # a copy, another model of this class; a checkpoint's recomputation; or a base class watched too
             return original(self, *args, **kwargs)
         line = where(sys._getframe(1))
         for listener in watched:
-            call(listener, "forward_begins", args, kwargs, line)
-        depth.calling.add(id(self))
+            try:
+                listener.forward_begins(args, kwargs, line)
+            except Exception as error:
+                listener.failed(error)
+        calling.add(me)
         try:
             output = original(self, *args, **kwargs)
         finally:
-            depth.calling.discard(id(self))
+            calling.discard(me)
         for listener in watched:
-            call(listener, "forward_ends", output)
+            try:
+                listener.forward_ends(output)
+            except Exception as error:
+                listener.failed(error)
         return output
 
     return __call__
@@ -46,17 +54,26 @@ def backward(original: Callable) -> Callable:
     """See every backward that adds to ``.grad``."""
 
     def run(*args: Any, **kwargs: Any) -> Any:
-        if not kwargs.get("accumulate_grad", True) or depth["backward"]:
+        if depth.backward or not kwargs.get("accumulate_grad", True):
             return original(*args, **kwargs)  # autograd.grad leaves .grad alone; a checkpoint's runs are inner ones
         line = where(sys._getframe(1))
         roots = args[0] if args else kwargs.get("tensors", ())
-        tell("backward_begins", roots, bool(args[2] if len(args) > 2 else kwargs.get("retain_graph")))
-        depth["backward"] += 1
+        retain = bool(args[2] if len(args) > 2 else kwargs.get("retain_graph"))
+        for listener in listeners:
+            try:
+                listener.backward_begins(roots, retain)
+            except Exception as error:
+                listener.failed(error)
+        depth.backward += 1
         try:
             return original(*args, **kwargs)
         finally:
-            depth["backward"] -= 1
-            tell("backward_ends", line)
+            depth.backward -= 1
+            for listener in listeners:
+                try:
+                    listener.backward_ends(line)
+                except Exception as error:
+                    listener.failed(error)
 
     return run
 
@@ -125,12 +142,12 @@ def scheduler_step(original: Callable) -> Callable:
 
     def step(self: Any, *args: Any, **kwargs: Any) -> Any:
         caller = sys._getframe(1)
-        inner = depth["scheduler"] or caller.f_code.co_filename == lr_scheduler.__file__  # a constructor's own step
-        depth["scheduler"] += 1
+        inner = depth.scheduler or caller.f_code.co_filename == lr_scheduler.__file__  # a constructor's own step
+        depth.scheduler += 1
         try:
             result = original(self, *args, **kwargs)
         finally:
-            depth["scheduler"] -= 1
+            depth.scheduler -= 1
         if not inner:
             tell("note", "scheduler step", where(caller), _planned(self))
         return result
@@ -166,68 +183,13 @@ def noting(kind: str) -> Callable[[Callable], Callable]:
     return make
 
 
-_passes: weakref.WeakKeyDictionary[Any, list[tuple[Listener, int]]] = weakref.WeakKeyDictionary()
-
-
-def loader_iter(original: Callable) -> Callable:
-    """See a DataLoader begin a pass over the data."""
-
-    def __iter__(self: DataLoader) -> Any:
-        iterator = original(self)
-        if isinstance(iterator, dataloader._BaseDataLoaderIter):  # a subclass's generator comes here by itself
-            _passes[iterator] = _begin(self)
-        return iterator
-
-    return __iter__
-
-
-def loader_next(original: Callable) -> Callable:
-    """See a DataLoader's batch."""
-
-    def __next__(self: Any) -> Any:
-        batch = original(self)
-        for listener, number in _passes.get(self, ()):
-            call(listener, "fetched", number, batch, where(sys._getframe(1)))
-        return batch
-
-    return __next__
-
-
-def _begin(loader: Any) -> list[tuple[Listener, int]]:
-    try:
-        length = len(loader)
-    except TypeError:  # a stream
-        length = -1
-    size = getattr(loader, "batch_size", None)
-    size = size if isinstance(size, int) else None
-    return [(listener, call(listener, "pass_begins", length, size)) for listener in listeners]
-
-
-def fetch(original: Callable) -> Callable:
-    """See what ``ak.windows`` fetches from anything but a DataLoader, which is seen by itself."""
-
-    def fetch(loader: Any) -> Any:
-        return original(loader) if isinstance(loader, DataLoader) else told(original(loader), loader)
-
-    return fetch
-
-
-def told(iterator: Any, source: Any) -> Any:
-    """Yield from an iterator that is no DataLoader's, telling the open watches."""
-    begun = _begin(source)
-    for batch in iterator:
-        for listener, number in begun:
-            call(listener, "fetched", number, batch, where(sys._getframe(1)))
-        yield batch
-
-
-_last: weakref.WeakKeyDictionary[Optimizer, Any] = weakref.WeakKeyDictionary()  # a hook behind the reader's own
+_last: dict[Optimizer, Any] = {}  # in a step that runs: a hook behind the reader's own
 
 
 def before_step(optimizer: Optimizer, args: tuple, kwargs: dict) -> Any:
     """See an optimizer's step begin; a closure is part of it, and the step begins anew after each evaluation."""
-    stepping[optimizer] = stepping.get(optimizer, 0) + 1
-    if stepping[optimizer] > 1:  # a subclass whose step calls super().step()
+    stepping[optimizer] = running = stepping.get(optimizer, 0) + 1
+    if running > 1:  # a subclass whose step calls super().step()
         return None
     line = where(sys._getframe(1))
     closure = kwargs.get("closure", args[1] if len(args) > 1 else None)
@@ -243,11 +205,11 @@ def before_step(optimizer: Optimizer, args: tuple, kwargs: dict) -> Any:
 
     @functools.wraps(closure)
     def seen(*a: Any, **k: Any) -> Any:
-        depth["closure"] += 1
+        depth.closure += 1
         try:
             result = closure(*a, **k)
         finally:
-            depth["closure"] -= 1
+            depth.closure -= 1
         tell("step_begins", optimizer, line)  # after each evaluation; the last one is the update's
         return result
 
@@ -256,9 +218,11 @@ def before_step(optimizer: Optimizer, args: tuple, kwargs: dict) -> Any:
 
 def after_step(optimizer: Optimizer, args: tuple, kwargs: dict) -> None:
     """See an optimizer's step end."""
-    stepping[optimizer] = max(0, stepping.get(optimizer, 1) - 1)
-    if not stepping[optimizer]:
-        handle = _last.pop(optimizer, None)
-        if handle is not None:
-            handle.remove()
-        tell("step_ends", optimizer)
+    running = stepping.pop(optimizer, 1) - 1
+    if running > 0:
+        stepping[optimizer] = running
+        return
+    handle = _last.pop(optimizer, None)
+    if handle is not None:
+        handle.remove()
+    tell("step_ends", optimizer)

@@ -2,32 +2,42 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Set
 from math import prod
 
 import torch
 from torch import Tensor
 
+from accumkit.trace.piece import Call
 from accumkit.trace.record import MicroBatch
-from accumkit.trace.replay import Piece
 from accumkit.trace.shares import SAME, factor_of
 
 
-@dataclass(slots=True, eq=False)
 class Held:
-    """A micro-batch whose gradient waits for a step."""
+    """A micro-batch whose gradient waits for a step.
 
-    index: int
-    epoch: int
-    location: str | None
-    pieces: list[Piece]
-    increment: Tensor | None = None  # what its backward added to .grad, shape (columns,)
-    factor: float = 1.0  # what has become of it since; 0 when it was cleared
+    What is seldom anything else than its default stands on the class until it is.
+
+    Parameters
+    ----------
+    increment : Tensor of shape (columns,), optional
+        What its backward added to ``.grad``.
+    scale : float, optional
+        What a scaler multiplied its loss by.
+    """
+
+    factor: float = 1.0  # what has become of the increment since; 0 when it was cleared
     leaked: bool = False
     repeats: int | None = None  # index of an earlier micro-batch with the same inputs
-    scale: float | None = None  # what a scaler multiplied its loss by
     touched: float | None = None  # what .grad was multiplied by by hand after it, before the next one's backward
     touched_norm: float | None = None
+
+    def __init__(
+        self, index: int, epoch: int, location: str | None, pieces: list[Call], increment: Tensor | None = None,
+        scale: float | None = None,
+    ) -> None:  # fmt: skip
+        self.index, self.epoch, self.location, self.pieces = index, epoch, location, pieces
+        self.increment, self.scale = increment, scale
 
     @property
     def examples(self) -> int:
@@ -43,34 +53,27 @@ class Held:
 
     def record(self, share: float | None, window_count: float | None, lost: bool = False) -> MicroBatch:
         """Return the plain numbers about it."""
+        count, fair_share = None, None
+        if window_count is not None:
+            count = self.count
+            fair_share = count / window_count if window_count else None
         gone = lost or self.factor == 0.0
+        share = 0.0 if gone else share
+        fate = "lost" if lost else "erased" if gone else "leaked" if self.leaked else "kept"
+        # by place: naming the twelve costs as much as all the rest
         return MicroBatch(
-            index=self.index,
-            epoch=self.epoch,
-            examples=self.examples,
-            count=None if window_count is None else self.count,
-            share=0.0 if gone else share,
-            fair_share=self.count / window_count if window_count else None,
-            fate="lost" if lost else "erased" if gone else "leaked" if self.leaked else "kept",
-            location=self.location,
-            repeats=self.repeats,
-            scale=self.scale,
-            touched=self.touched,
-            touched_norm=self.touched_norm,
-        )
+            self.index, self.epoch, self.examples, count, share, fair_share,
+            fate, self.location, self.repeats, self.scale, self.touched, self.touched_norm,
+        )  # fmt: skip
 
 
-@dataclass(slots=True)
 class Open:
-    """The window that is being accumulated."""
+    """The window that is being accumulated; as for a micro-batch, defaults stand on the class."""
 
-    held: list[Held] = field(default_factory=list)
     accumulated: Tensor | None = None  # .grad after the last backward, shape (columns,)
     carried: Tensor | None = None  # .grad left over from an earlier update, at the window's first backward
-    left: set[int] = field(default_factory=set)  # the parameters it was left over in, where rows are not looked at
+    left: Set[int] = frozenset()  # the parameters it was left over in, where rows are not looked at
     carried_factor: float = 1.0
-    unscaled: list[float] = field(default_factory=list)  # factors applied since the last backward
-    clipped: list[float] = field(default_factory=list)
     before_clip: Tensor | None = None  # .grad before a clip that no one factor describes, shape (columns,)
     unscaled_before: int = 0  # how many of the unscaling factors came before that
     max_norm: float | None = None
@@ -78,6 +81,11 @@ class Open:
     clip_scale: float | None = None  # what the gradient was multiplied by when it was clipped
     hand: tuple[float, float] | None = None  # what was done to it by hand while scaled: a factor, and what is no factor
     versions: list[int] | None = None  # of the parameters at the first forward
+
+    def __init__(self) -> None:
+        self.held: list[Held] = []
+        self.unscaled: list[float] = []  # factors applied since the last backward
+        self.clipped: list[float] = []
 
     @property
     def scale(self) -> float:

@@ -11,19 +11,19 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from accumkit.objective import Objective
-from accumkit.trace.aside import ASIDE, put_back, rounding
+from accumkit.trace.aside import ASIDE, put_back
 from accumkit.trace.capture import Capture
 from accumkit.trace.clipping import tell_hand_clipping
+from accumkit.trace.feeds import told
 from accumkit.trace.gradients import Gradients
 from accumkit.trace.graph import Tag, reached
 from accumkit.trace.leftover import SEVERAL, carried, waiting, why_not_second
 from accumkit.trace.listeners import in_closure, step_failed
 from accumkit.trace.meter import Meter
-from accumkit.trace.patches import told
 from accumkit.trace.pending import Held, Open
+from accumkit.trace.piece import Call
 from accumkit.trace.record import Event, Trace, Update
-from accumkit.trace.replay import Piece
-from accumkit.trace.scaling import Scaling, clip_scale
+from accumkit.trace.scaling import Scaling
 from accumkit.trace.shares import factor_of
 from accumkit.trace.touches import Touches
 
@@ -43,14 +43,13 @@ class Recorder(Touches):
         self.thread = get_ident()  # the one in which the model's forward runs
         self.begun = 0  # micro-batches so far
         self.window = Open()
-        self.pieces: list[Piece] = []  # forward calls since the last backward
+        self.pieces: list[Call] = []  # forward calls since the last backward
         self.ready: tuple[Optimizer, Update] | None = None  # a step that has begun
         self.stepped: weakref.ref[Optimizer] | None = None  # the optimizer of the last update
         self.before: Tensor | None = None  # .grad before the backward that runs, None for nothing in it
-        self.fresh = True  # it held nothing
         self.reaches: set[Tag] | None = None  # the graphs that the running backward passes
         self.retains = self.retained = False  # whether the running, and the last, backward keeps its graph
-        self.graphs: list[weakref.ref[Tag] | None] = []  # of the last window
+        self.graphs: list[weakref.ref[Tag]] = []  # of the last window
         self.at_step: Tensor | None = None  # .grad at the last step
         self.waiting: set[int] = set()  # parameters whose gradient spans the last window and earlier ones
 
@@ -63,7 +62,7 @@ class Recorder(Touches):
         return self.capture.fetches.start(length, size)
 
     def fetched(self, number: int, batch: Any, location: str | None) -> None:
-        self._event("batch", location)
+        self.events.append(Event("batch", self.begun, location))
         self.capture.fetches.add(number, batch)
 
     def forward_begins(self, args: tuple, kwargs: dict, location: str | None) -> None:
@@ -78,11 +77,12 @@ class Recorder(Touches):
             self._event("evaluation", location)
             self.capture.evaluated(args, kwargs)
             return
-        self._event("forward" if self.model.training else "evaluation", location)
-        if self.pieces and self.pieces[-1].training != self.model.training:
-            self.pieces.clear()  # an evaluation with gradients on, and no backward
-        self.pieces.append(self.capture.piece(args, kwargs))
-        if self.window.versions is None:
+        training, pieces = self.model.training, self.pieces
+        self._event("forward" if training else "evaluation", location)
+        if pieces and pieces[-1].training != training:
+            pieces.clear()  # an evaluation with gradients on, and no backward
+        pieces.append(self.capture.call(args, kwargs))
+        if self.measured and self.window.versions is None:
             self.window.versions = self.gradients.versions()
 
     def forward_ends(self, output: Any) -> None:
@@ -96,26 +96,24 @@ class Recorder(Touches):
         window, gradients = self.window, self.gradients
         # one forward that waits is the one; of several, the graph tells which
         self.reaches, self.retains = reached(roots) if len(self.pieces) > 1 else None, retain
-        gradients.forget_given()
         touched = gradients.touched()
         if not self.measured and window.held and not touched:
-            self.fresh = False
             return
-        row = None if gradients.empty() else gradients.row()
+        gradients.forget_given()
+        empty = gradients.empty()
+        row = None if empty else gradients.row()
         if not window.held:
-            self.fresh = gradients.empty() or gradients.zero(row)
-            if not self.fresh:
+            if not empty and not gradients.zero(row):
                 window.carried, window.left = row, gradients.left() if row is None else set()
+        elif row is not None and torch.equal(row, window.accumulated):
+            pass  # as the last backward left it
         elif gradients.cleared(row, touched, window.accumulated):
             window.multiply(0.0)
-            self.fresh = True
-        else:
-            self.fresh = False
-            if row is not None and not torch.equal(row, window.accumulated):
-                factor = factor_of(*(gradients.cut(r).double() for r in (window.accumulated, row)))[0]
-                if not window.clipped and not window.unscaled:
-                    window.held[-1].touched, window.held[-1].touched_norm = factor, row.norm().item()
-                window.multiply(factor)
+        elif row is not None:
+            factor = factor_of(*(gradients.cut(r).double() for r in (window.accumulated, row)))[0]
+            if not window.clipped and not window.unscaled:
+                window.held[-1].touched, window.held[-1].touched_norm = factor, row.norm().item()
+            window.multiply(factor)
         self.before = row
         if touched:
             gradients.remember()
@@ -123,31 +121,31 @@ class Recorder(Touches):
     def backward_ends(self, location: str | None) -> None:
         if get_ident() != self.thread:
             return
-        touched = self.gradients.renewed()
-        scale = self.scaling.taken(own=touched)
+        touched = self.gradients.remember()
+        scale = self.scaling.taken(own=touched) if self.scaling.waiting else None
         if not touched:
             return  # a backward that did not reach this model
-        window, after = self.window, self.gradients.row()
-        increment = self.gradients.given()
-        if increment is None:
-            increment = after if after is None or self.before is None else after - self.before
+        window, increment = self.window, None
+        if self.measured:
+            window.accumulated = after = self.gradients.row()
+            increment = self.gradients.given()
+            if increment is None:
+                increment = after if self.before is None else after - self.before
         pieces = self._take_pieces()
         last = window.held[-1] if window.held else None
         if pieces and last is not None and not last.pieces and self.meter.has_term:
             last.pieces, last.epoch = pieces, self.capture.epoch_of(pieces)  # the objective's own term came first
             last.increment, last.factor = last.increment * last.factor + increment, 1.0
         elif pieces or last is None or not last.pieces:
-            epoch = self.capture.epoch_of(pieces)
-            window.held.append(Held(self.begun, epoch, location, pieces, increment, scale=scale))
+            window.held.append(Held(self.begun, self.capture.epoch_of(pieces), location, pieces, increment, scale))
             self.begun += 1
         else:  # a second backward for the same forward: another term of its loss
             last.increment = None if increment is None else last.increment * last.factor + increment
             last.factor = 1.0
-        window.accumulated = after
         window.renew()
-        self._event("backward", location)
+        self.events.append(Event("backward", self.begun - 1, location))
 
-    def _take_pieces(self) -> list[Piece]:
+    def _take_pieces(self) -> list[Call]:
         """Return the forward calls that this backward reached; all that wait, where the graph does not say."""
         if self.reaches:
             taken = [piece for piece in self.pieces if piece.tag is not None and piece.tag() in self.reaches]
@@ -196,38 +194,28 @@ class Recorder(Touches):
             window.done_by_hand(row)
             row = row / scale.to(row.device)
             window.unscaled.append(1 / scale.item())
-        touched = row is not None or self.gradients.touched()  # values show what versions hide
-        if touched and window.held and self.gradients.cleared(row, touched, window.accumulated):
-            window.multiply(0.0)
+        if window.held:  # values, where they are looked at, show what versions hide
+            as_left = row is not None and not self.gradients.empty() and torch.equal(row, window.accumulated)
+            touched = not as_left and (row is not None or self.gradients.touched())
+            if touched and self.gradients.cleared(row, touched, window.accumulated):
+                window.multiply(0.0)
         aside = put_back(window, row, self.gradients)
         if aside and row is None:
             self.capture.reason(ASIDE)
         self._lose(window.part_lost(self.trace.accumulation_steps))
-        found = self.meter.measure(window, optimizer, row, skipped)
-        if self.measured:
-            window.find_repeats()
-        errors = rounding(window, self.gradients) if self.measured and not skipped else (None, None)
         self.at_step = row
-        self.capture.copying |= found.why is not None and "memory" in found.why
         return Update(
             index=len(self.trace.updates),
             epoch=window.held[-1].epoch if window.held else max(self.capture.epoch, 0),
-            micro_batches=tuple(
-                [h.record(share, found.count) for h, share in zip(window.held, found.shares, strict=True)]
-            ),
-            fed_again=self.capture.fed_again(window.marks) if self.measured else None,
             carried=carried(window, self.gradients, optimizer),
             unused=len(self.pieces),
             max_norm=window.max_norm,
-            clip_scale=clip_scale(window, found.clip_factor),
             hand_scaled=window.hand[0] if window.hand else None,
             skipped=skipped,
             scaler=self.scaling.number_of_stepping(),
-            sum_error=errors[0],
-            one_rounding=errors[1],
             kept_aside=aside,
             location=location,
-            **found.numbers(),
+            **self.meter.numbers(window, optimizer, row, skipped, self.capture),
         )
 
     def _lose(self, lost: list[Held]) -> None:
@@ -241,8 +229,8 @@ class Recorder(Touches):
         self.waiting = waiting(self.window, self.gradients)
         pieces = [piece for held in self.window.held for piece in held.pieces]
         for graph in self.graphs:  # of the window before: by now nothing should hold on to them
-            self.trace.graphs_kept += graph is not None and graph() is not None
-        self.graphs = [piece.tag for piece in pieces]
+            self.trace.graphs_kept += graph() is not None
+        self.graphs = [piece.tag for piece in pieces if piece.tag is not None]
         self.pieces.clear()
         self.capture.close(pieces)
         self.window = Open()

@@ -5,81 +5,21 @@ from __future__ import annotations
 import copy
 import random
 import sys
-import weakref
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from accumkit.objective import Objective, tensors_in
+from accumkit.objective import Objective
 from accumkit.trace.gradients import Columns
+from accumkit.trace.piece import Piece, detached
 
 MAX_JOINED = 4_000_000  # numbers in a window's joined inputs; beyond, micro-batches are replayed one by one
 
 DROPOUT = (nn.modules.dropout._DropoutNd, nn.RReLU)  # private in name; every dropout layer is one
 COUPLING = (nn.modules.batchnorm._BatchNorm,)  # private in name, stable since torch 1.0; every BatchNorm is one
-
-
-@dataclass(slots=True, eq=False)
-class Piece:
-    """One forward call of a micro-batch, and what is needed to run it again."""
-
-    batch: Any
-    args: tuple
-    kwargs: dict
-    count: float
-    examples: int
-    training: bool
-    autocast: dict[str, torch.dtype]  # device types on which autocast was on, and its dtype there
-    rng: list[Tensor]  # torch's generators before the call
-    buffers: list[Tensor]  # the model's, before the call
-    number: int = -1  # of the pass over the data that its batch was fetched in; -1: no loader
-    again: bool = False  # without a loader: its tensors had been fed before in this pass
-    others: tuple | None = None  # the states of Python's and numpy's generators before the call, where it draws on them
-    whole: bool = False  # its leading size is more than a batch's examples: the first dimension is another one
-    tag: weakref.ref | None = None  # lives as long as its graph
-    drew: bool = False  # forward drew random numbers
-    marks: tuple[float, ...] = ()  # sums of its tensors, to notice memory that is used again
-    originals: list[Tensor] = field(default_factory=list)  # what the loop gave, where these are copies
-
-    @property
-    def tensors(self) -> list[Tensor]:
-        """The tensors that forward and the batch hold."""
-        return [t for part in (self.args, self.kwargs, self.batch) for t in tensors_in(part)]
-
-
-def mark(tensors: list[Tensor]) -> tuple[float, ...]:
-    """A cheap fingerprint of tensors, one sum each; another batch in the same memory has another one."""
-    return tuple(t.detach().sum().item() for t in {id(t): t for t in tensors}.values())
-
-
-def detached(
-    tree: Any,
-    clone: bool = False,
-    device: torch.device | None = None,
-    dtype: torch.dtype | None = None,
-    known: dict[int, Tensor] | None = None,
-) -> Any:
-    """Return a nest of mappings, tuples and lists with every tensor detached, moved, cast and cloned as asked.
-
-    A tensor that stands in it twice stands twice in the result too.
-    """
-    known = {} if known is None else known
-    if isinstance(tree, Tensor):
-        if id(tree) not in known:
-            kind = dtype if dtype is not None and tree.is_floating_point() else None
-            moved = tree.detach().to(device=device, dtype=kind)
-            known[id(tree)] = moved.clone() if clone else moved
-        return known[id(tree)]
-    if isinstance(tree, dict):
-        return {key: detached(value, clone, device, dtype, known) for key, value in tree.items()}
-    if isinstance(tree, (list, tuple)):
-        parts = [detached(value, clone, device, dtype, known) for value in tree]
-        return type(tree)(*parts) if hasattr(tree, "_fields") else type(tree)(parts)
-    return tree
 
 
 def rng_states(device: torch.device) -> list[Tensor]:
@@ -161,13 +101,20 @@ class Twin:
                 own.copy_(theirs)
                 own.requires_grad_(theirs.requires_grad)
         for own, theirs in self.modules:
-            own.training = theirs.training
+            if own.training is not theirs.training:
+                own.training = theirs.training
 
     def leave_out_masks(self) -> None:
         """Turn dropout off, until the next ``follow``."""
         for own, _ in self.modules:
             if isinstance(own, DROPOUT):
                 own.training = False
+
+    def _set_buffers(self, piece: Piece) -> None:
+        if piece.buffers:
+            with torch.no_grad():
+                for own, then in zip(self.model.buffers(), piece.buffers, strict=False):
+                    own.copy_(then)
 
     def _run(self, piece: Piece, args: tuple, kwargs: dict, batch: Any) -> Tensor:
         objective = self.objective
@@ -190,9 +137,7 @@ class Twin:
             set_rng_states(piece.rng, device)
             if piece.others is not None:
                 set_other_states(piece.others)
-            with torch.no_grad():
-                for own, then in zip(self.model.buffers(), piece.buffers, strict=False):
-                    own.copy_(then)
+            self._set_buffers(piece)
             args, kwargs, batch = detached((piece.args, piece.kwargs, piece.batch), False, device, self.dtype)
             found = self._backward(self._run(piece, args, kwargs, batch), columns)
             row = found if row is None else row + found
@@ -208,9 +153,7 @@ class Twin:
             return None
         device = self.parameters[0].device
         args, kwargs, batch = detached(whole, False, device, self.dtype)
-        with torch.no_grad():
-            for own, then in zip(self.model.buffers(), pieces[0].buffers, strict=False):
-                own.copy_(then)
+        self._set_buffers(pieces[0])
         try:
             return self._backward(self._run(pieces[0], args, kwargs, batch), columns)
         except Exception:  # a model that takes micro-batches of one size only, say; one by one it may do
@@ -241,8 +184,9 @@ def join(pieces: list[Piece]) -> tuple[tuple, dict, Any] | None:
         return None
     if sum(t.numel() for t, _ in tensors) > MAX_JOINED:
         return None
+    known: dict[tuple[int, ...], Tensor] = {}
     try:
-        parts = [_cat([getattr(piece, name) for piece in pieces]) for name in ("args", "kwargs", "batch")]
+        parts = [_cat([getattr(piece, name) for piece in pieces], known) for name in ("args", "kwargs", "batch")]
     except (_Unjoinable, TypeError, RuntimeError):
         return None
     return parts[0], parts[1], parts[2]
@@ -252,18 +196,22 @@ class _Unjoinable(Exception):
     pass
 
 
-def _cat(trees: list[Any]) -> Any:
+def _cat(trees: list[Any], known: dict[tuple[int, ...], Tensor]) -> Any:
+    """Concatenate trees leaf by leaf; ``known``: what became of tensors that stand in them twice."""
     first = trees[0]
     if isinstance(first, Tensor):
-        if first.dim() == 0 or any(not isinstance(t, Tensor) or t.shape[1:] != first.shape[1:] for t in trees):
-            raise _Unjoinable
-        return torch.cat([t.detach() for t in trees])
+        key = tuple(map(id, trees))
+        if key not in known:
+            if first.dim() == 0 or any(not isinstance(t, Tensor) or t.shape[1:] != first.shape[1:] for t in trees):
+                raise _Unjoinable
+            known[key] = torch.cat([t.detach() for t in trees])
+        return known[key]
     if isinstance(first, dict):
-        return {key: _cat([tree[key] for tree in trees]) for key in first}
+        return {key: _cat([tree[key] for tree in trees], known) for key in first}
     if isinstance(first, (list, tuple)):
         if any(len(tree) != len(first) for tree in trees):
             raise _Unjoinable
-        parts = [_cat([tree[i] for tree in trees]) for i in range(len(first))]
+        parts = [_cat([tree[i] for tree in trees], known) for i in range(len(first))]
         return type(first)(*parts) if hasattr(first, "_fields") else type(first)(parts)
     if all(tree is first or tree == first for tree in trees[1:]):
         return first

@@ -25,7 +25,7 @@ class Scaling:
         self._trace = trace
         self._made: weakref.WeakKeyDictionary[GradScaler, str | None] = weakref.WeakKeyDictionary()
         self._numbers: weakref.WeakKeyDictionary[GradScaler, int] = weakref.WeakKeyDictionary()
-        self._waiting: tuple[GradScaler, float] | None = None  # a loss was scaled, and its backward is to come
+        self.waiting: tuple[GradScaler, float] | None = None  # a loss was scaled, and its backward is to come
         self.stepping: GradScaler | None = None  # the scaler whose step runs
 
     def made(self, scaler: GradScaler, location: str | None) -> None:
@@ -34,11 +34,11 @@ class Scaling:
 
     def scaled(self, scaler: GradScaler, scale: float) -> None:
         """Note that a loss was multiplied; of which model shows when a backward follows."""
-        self._waiting = (scaler, scale)
+        self.waiting = (scaler, scale)
 
     def taken(self, own: bool) -> float | None:
         """Return what the loss whose backward has just run was multiplied by; ``own``: it was this model's."""
-        waiting, self._waiting = self._waiting, None
+        waiting, self.waiting = self.waiting, None
         if waiting is None or not own:
             return None
         self.number(waiting[0])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import sysconfig
-from types import CodeType, FrameType
+from types import FrameType
 
 import torch
 
@@ -13,7 +13,7 @@ _OWN = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 _TORCH = os.path.dirname(os.path.abspath(torch.__file__)) + os.sep
 _LIBRARIES = tuple({sysconfig.get_paths()[key] + os.sep for key in ("stdlib", "platstdlib", "purelib", "platlib")})
 _inner: dict[str, bool] = {}  # by file name: is it torch, this package, the standard library or an installed one?
-_names: dict[tuple[str, int], str] = {}
+_names: dict[tuple[str, int], str] = {}  # by file and line: a code object would be hashed anew each time
 
 
 def where(frame: FrameType | None) -> str | None:
@@ -24,16 +24,17 @@ def where(frame: FrameType | None) -> str | None:
     """
     fallback = None
     while frame is not None:
-        code = frame.f_code
-        inner = _inner.get(code.co_filename)
+        file = frame.f_code.co_filename
+        inner = _inner.get(file)
         if inner is None:
-            inner = _inner[code.co_filename] = _is_inner(code.co_filename)
+            inner = _inner[file] = _is_inner(file)
         if not inner:
-            return _name(code, frame.f_lineno)
-        if fallback is None and not code.co_filename.startswith((_OWN, _TORCH)):
-            fallback = (code, frame.f_lineno)
+            key = file, frame.f_lineno
+            return _names.get(key) or _name(key)
+        if fallback is None and not file.startswith((_OWN, _TORCH)):
+            fallback = file, frame.f_lineno
         frame = frame.f_back
-    return _name(*fallback) if fallback else None
+    return _name(fallback) if fallback else None
 
 
 def _is_inner(filename: str) -> bool:
@@ -43,13 +44,13 @@ def _is_inner(filename: str) -> bool:
     return path.startswith((_OWN, _TORCH, *_LIBRARIES))
 
 
-def _name(code: CodeType, line: int) -> str:
-    key = (code.co_filename, line)  # a code object would be hashed anew each time
+def _name(key: tuple[str, int]) -> str:
     name = _names.get(key)
     if name is None:
         if len(_names) > 4096:  # a long session compiles many cells
             _names.clear()
-        name = _names[key] = _cell(code.co_filename, line) or f"{os.path.basename(code.co_filename)}:{line}"
+        file, line = key
+        name = _names[key] = _cell(file, line) or f"{os.path.basename(file)}:{line}"
     return name
 
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 
-from accumkit.checks.outcome import Outcome, of_verdict
+from accumkit.checks.outcome import Outcome
 from accumkit.checks.problem import Problem, WrongAnswer, but
+from accumkit.checks.window_words import outcome_of
 
 ACCUMULATION_STEPS = 4
 SECONDS = 5  # both calls together take a tenth of one
@@ -51,13 +51,7 @@ HINTS = (
 
 
 def _judge(train: Callable) -> Outcome:
-    from accumkit.checks import check_loop
-    from accumkit.checks.window_words import advise, fair, remark, why
-
-    verdict = check_loop(train, accumulation_steps=ACCUMULATION_STEPS, seconds=SECONDS)
-    if not verdict.ok and not verdict.findings and fair(verdict.trace):
-        verdict = replace(verdict, trace=None)  # a fair picture of half a run would contradict the words
-    return of_verdict(verdict, PRAISE, advise(train), why(verdict), remark(verdict.trace))
+    return outcome_of(train, PRAISE, ACCUMULATION_STEPS, SECONDS)
 
 
 # The loop that many people write first. On data of any size it is wrong twice over.

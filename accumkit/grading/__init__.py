@@ -1,0 +1,1 @@
+"""Handed-in exercise notebooks run and marked, and learners' progress files summed up: what a teacher needs."""
