@@ -8,6 +8,7 @@ import re
 
 import pytest
 import torch
+import torch.nn.functional as F
 from torch.utils.data import DataLoader
 
 import accumkit as ak
@@ -446,3 +447,23 @@ def test_faults_that_come_together_are_both_named(steps):
         assert simulation.missed == (), pair
         assert simulation.mistaken == (), pair
         assert simulation.right_verdict.findings == (), pair
+
+
+def test_a_short_windows_gradient_multiplied_by_its_part_of_a_full_one_is_no_clip():
+    def shrinks(model, loader, optimizer, steps, scheduler):
+        for window in ak.windows(loader, steps, ak.classification()):
+            optimizer.zero_grad()
+            for images, labels in window:
+                (F.cross_entropy(model(images), labels, reduction="sum") / window.count).backward()
+            for p in model.parameters():
+                p.grad *= len(window) / steps
+            optimizer.step()
+
+    trace = images().watch(shrinks)
+    short = [u for u in trace.updates if u.accumulated < trace.accumulation_steps]
+    assert short and all(u.clip_factor is None for u in trace.updates)
+    for update in trace.updates:
+        part = update.accumulated / trace.accumulation_steps
+        assert [m.weight for m in update.micro_batches] == pytest.approx([part] * update.accumulated)
+        assert update.gradient_ratio == pytest.approx(part)
+    assert ak.audit(trace).status == "not equivalent"

@@ -144,7 +144,7 @@ def _call(train: Callable, arguments: dict[str, Any]) -> Callable[[], object]:
 
 def _name(train: Callable) -> str:
     code = attribute(train, "__code__")
-    line = where(SimpleNamespace(f_code=code, f_lineno=code.co_firstlineno, f_back=None)) if code else None
+    line = where(SimpleNamespace(f_code=code, f_lineno=code.co_firstlineno, f_lasti=-1, f_back=None)) if code else None
     name = attribute(train, "__name__") or type(train).__name__
     return f"{name} ({line})" if line else name
 

@@ -118,7 +118,7 @@ def raised_at(error: BaseException) -> str | None:
     frame: SimpleNamespace | None = None
     step: TracebackType | None = error.__traceback__
     while step is not None:  # from the outermost to the line that raised
-        frame = SimpleNamespace(f_code=step.tb_frame.f_code, f_lineno=step.tb_lineno, f_back=frame)
+        frame = SimpleNamespace(f_code=step.tb_frame.f_code, f_lineno=step.tb_lineno, f_lasti=step.tb_lasti, f_back=frame)
         step = step.tb_next
     return where(_as_frame(frame))
 

@@ -35,7 +35,7 @@ def put_back(window: Open, at_step: Tensor | None, gradients: Gradients) -> bool
         The model's.
     """
     held = window.held
-    gone = [h for h in held if h.factor == 0.0]
+    gone = [h for h in held if h.factor == 0.0] if window.multiplied else []
     if not gone:
         return False
     if at_step is None:  # other tensors are in .grad since the last backward; what is in them is not looked at

@@ -49,12 +49,13 @@ class Capture:
         given = tensors_in((args, kwargs)) if kwargs else tensors_in(args)
         examples = leading_size(given, given) if given else 0
         entry = self.fetches.match(given, examples)
-        again = self.model.training and self.fetches.restarted(given) and entry is None
+        training, number = self.model.training, -1
+        again = entry is None and training and self.fetches.restarted(given)
         if entry is not None:
+            number = entry.epoch
             entry.used = True
             if not given and entry.tensors:
                 examples = leading_size(entry.tensors, entry.batch)
-        training, number = self.model.training, entry.epoch if entry is not None else -1
         if self.objective is None:
             return Call(examples, training, number, again)
         batch = entry.batch if entry is not None else (kwargs or args)
@@ -123,10 +124,9 @@ class Capture:
         before, self.fed = self.fed, marks
         return None if before is None or not all(marks) else marks == before
 
-    def close(self, pieces: list[Call]) -> None:
-        """Forget a window's batches; go on with copies of inputs only where their memory is written again."""
-        self.fetches.close_window()
-        caught = [p for p in pieces if p.originals] if self.objective is not None else []
+    def look_for_copies(self, pieces: list[Piece]) -> None:
+        """At a window's end: go on with copies of inputs only where their memory is written again."""
+        caught = [p for p in pieces if p.originals]
         if caught:
             self.copying = any(mark(p.originals) != p.marks for p in caught)
 

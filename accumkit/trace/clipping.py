@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from math import isfinite
+from operator import attrgetter
 
 from accumkit.trace.record import Update
 
@@ -14,8 +15,10 @@ def tell_hand_clipping(updates: list[Update]) -> list[Update]:
 
     After the last backward a loop may divide ``.grad`` by the count, clip it by hand, or both: at one step they look
     alike. Over a run they do not. Where every example of an update weighs the same f < 1, where all such updates
-    end at one gradient norm, and where every other update weighs 1 and stays below that norm, f is a clip.
+    end at one gradient norm, and where every other update weighs 1 and stays below that norm, f is a clip. And where
+    a short window's fair gradient is multiplied by its part of a full one, that is a division and no clip.
     """
+    updates = _divided(updates)
     common = [_common_weight(update) for update in updates]
     clipped = [i for i, f in enumerate(common) if f is not None and f < 1 - 1e-3]
     fair = [i for i, f in enumerate(common) if f is not None and abs(f - 1) <= 1e-3]
@@ -38,6 +41,26 @@ def tell_hand_clipping(updates: list[Update]) -> list[Update]:
     for i in clipped:
         told[i] = _unclipped(updates[i], common[i])
     return told
+
+
+def _divided(updates: list[Update]) -> list[Update]:
+    """Return the updates with what was taken for clips by hand of short windows put into their shares, if it is none.
+
+    It is none where each such window is multiplied by its micro-batches, or its count, over those of the largest.
+    """
+    short = [u for u in updates if u.clip_factor is not None]
+    if not short or len(short) == len(updates) or any(u.max_norm is not None or not u.cosine for u in short):
+        return updates
+    for size in (attrgetter("accumulated"), attrgetter("count")):
+        full = max(size(u) or 0 for u in updates)
+        if full and all(size(u) < full and abs(u.clip_factor * full / size(u) - 1) <= 1e-3 for u in short):
+            return [_weighed(u, u.clip_factor) if u.clip_factor is not None else u for u in updates]
+    return updates
+
+
+def _weighed(update: Update, factor: float) -> Update:
+    """Return an update with a factor in its shares."""
+    return _unclipped(update, 1 / factor)._replace(clip_factor=None, clip_scale=None)
 
 
 def _common_weight(update: Update) -> float | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch._utils import _flatten_dense_tensors  # private in name; what DistributedDataParallel flattens with
 from torch.optim import Optimizer
 
+NOTHING = type(None)  # called like a weak reference, it gives None
 LOW = (torch.float16, torch.bfloat16)
 MOST = 32_768  # columns kept of a large model; 4,096 recover the shares of 64 micro-batches to 1e-6
 
@@ -91,8 +92,8 @@ class Gradients:
         self.kept: Tensor | None = None  # columns of the active parameters; None for all
         self._owners: weakref.WeakKeyDictionary[Any, set[int]] = weakref.WeakKeyDictionary()
         # each parameter's .grad when last seen, by a weak reference, so that a cleared one frees its memory
-        self._grads: list[weakref.ref | None] = [None] * len(self.parameters)
-        self._versions = [0] * len(self.parameters)  # and its version then
+        self._grads: list[Callable[[], Tensor | None]] = [NOTHING] * len(self.parameters)
+        self._versions: list[int | None] = [None] * len(self.parameters)  # and its version then
         self.remember()
 
     def _numbered(self) -> list[tuple[int, nn.Parameter]]:
@@ -133,7 +134,7 @@ class Gradients:
     def replaced(self) -> bool:
         """Say whether every gradient is another tensor than at the last look."""
         seen = zip(self.parameters, self._grads, strict=True)
-        changed = [ref is None or ref() is not p.grad for p, ref in seen if p.grad is not None]
+        changed = [ref() is not p.grad for p, ref in seen if p.grad is not None]
         return bool(changed) and all(changed)
 
     def held_by(self, owner: Any) -> bool:
@@ -206,9 +207,9 @@ class Gradients:
         for p, ref, version in zip(self.parameters, self._grads, self._versions, strict=True):
             grad = p.grad
             if grad is None:
-                if ref is not None:
+                if version is not None:
                     return True
-            elif ref is None or grad._version != version or ref() is not grad:
+            elif grad._version != version or ref() is not grad:
                 return True
         return False
 
@@ -216,12 +217,12 @@ class Gradients:
         """Note which tensors the gradients are, and their versions; say what ``touched`` would have said."""
         grads, versions, touched = self._grads, self._versions, False
         for i, p in enumerate(self.parameters):
-            grad, ref = p.grad, grads[i]
+            grad = p.grad
             if grad is None:
-                if ref is None:
+                if versions[i] is None:
                     continue
-                grads[i], versions[i] = None, 0
-            elif ref is None or ref() is not grad:
+                grads[i], versions[i] = NOTHING, None
+            elif grads[i]() is not grad:
                 grads[i], versions[i] = weakref.ref(grad), grad._version
             elif versions[i] != (version := grad._version):
                 versions[i] = version

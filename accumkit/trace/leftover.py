@@ -25,7 +25,7 @@ def carried(window: Open, gradients: Gradients, optimizer: Optimizer) -> float:
     if window.carried_factor == 0.0:
         return 0.0
     if window.carried is None:
-        return 1.0 if window.left & gradients.ids_of(optimizer) else 0.0
+        return 1.0 if window.left and window.left & gradients.ids_of(optimizer) else 0.0
     kept = gradients.columns_of(optimizer)
     norms = [(row if kept is None else row[kept]).norm().item() for row in (window.carried, window.accumulated)]
     return abs(window.carried_factor) * norms[0] / norms[1] if norms[1] else 0.0

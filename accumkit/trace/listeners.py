@@ -58,12 +58,21 @@ def remove(listener: Listener) -> None:
         del by_model[id(listener.model)]
 
 
-class Depth(threading.local):
-    """How deep this thread is in calls within calls; another thread's training is its own."""
+class Here:
+    """How deep one thread is in calls within calls."""
+
+    __slots__ = ("backward", "calling", "closure", "scheduler")
 
     def __init__(self) -> None:
         self.backward = self.scheduler = self.closure = 0
         self.calling: set[int] = set()  # ids of modules whose forward runs
+
+
+class Depth(threading.local):
+    """This thread's ``here``; another thread's training is its own."""
+
+    def __init__(self) -> None:
+        self.here = Here()  # looked up once a call, for every look at a thread's own costs
 
 
 depth = Depth()
@@ -90,16 +99,17 @@ def call(listener: Listener, name: str, *args: Any) -> Any:
 @contextmanager
 def muted() -> Iterator[None]:
     """Tell no one about the calls and backwards in a block: they are the measurement's own."""
-    depth.backward += 1
+    here = depth.here
+    here.backward += 1
     try:
         yield
     finally:
-        depth.backward -= 1
+        here.backward -= 1
 
 
 def in_closure() -> bool:
     """Say whether an optimizer's closure is running, as L-BFGS evaluates it several times a step."""
-    return depth.closure > 0
+    return depth.here.closure > 0
 
 
 def step_failed() -> None:

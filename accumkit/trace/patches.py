@@ -24,9 +24,9 @@ def model_call(original: Callable) -> Callable:
     def __call__(self: nn.Module, *args: Any, **kwargs: Any) -> Any:
         if torch.compiler.is_dynamo_compiling():  # tracing through here; the compiled module is the one watched
             return original(self, *args, **kwargs)
-        me, calling = id(self), depth.calling
+        me, here = id(self), depth.here
         watched = by_model.get(me)
-        if not watched or depth.backward or me in calling:
+        if not watched or here.backward or me in here.calling:
             # a copy, another model of this class; a checkpoint's recomputation; or a base class watched too
             return original(self, *args, **kwargs)
         line = where(sys._getframe(1))
@@ -35,11 +35,11 @@ def model_call(original: Callable) -> Callable:
                 listener.forward_begins(args, kwargs, line)
             except Exception as error:
                 listener.failed(error)
-        calling.add(me)
+        here.calling.add(me)
         try:
             output = original(self, *args, **kwargs)
         finally:
-            calling.discard(me)
+            here.calling.discard(me)
         for listener in watched:
             try:
                 listener.forward_ends(output)
@@ -54,7 +54,8 @@ def backward(original: Callable) -> Callable:
     """See every backward that adds to ``.grad``."""
 
     def run(*args: Any, **kwargs: Any) -> Any:
-        if depth.backward or not kwargs.get("accumulate_grad", True):
+        here = depth.here
+        if here.backward or not kwargs.get("accumulate_grad", True):
             return original(*args, **kwargs)  # autograd.grad leaves .grad alone; a checkpoint's runs are inner ones
         line = where(sys._getframe(1))
         roots = args[0] if args else kwargs.get("tensors", ())
@@ -64,11 +65,11 @@ def backward(original: Callable) -> Callable:
                 listener.backward_begins(roots, retain)
             except Exception as error:
                 listener.failed(error)
-        depth.backward += 1
+        here.backward = 1
         try:
             return original(*args, **kwargs)
         finally:
-            depth.backward -= 1
+            here.backward = 0
             for listener in listeners:
                 try:
                     listener.backward_ends(line)
@@ -141,13 +142,13 @@ def scheduler_step(original: Callable) -> Callable:
     """See a scheduler's step, once for one that steps others."""
 
     def step(self: Any, *args: Any, **kwargs: Any) -> Any:
-        caller = sys._getframe(1)
-        inner = depth.scheduler or caller.f_code.co_filename == lr_scheduler.__file__  # a constructor's own step
-        depth.scheduler += 1
+        caller, here = sys._getframe(1), depth.here
+        inner = here.scheduler or caller.f_code.co_filename == lr_scheduler.__file__  # a constructor's own step
+        here.scheduler += 1
         try:
             result = original(self, *args, **kwargs)
         finally:
-            depth.scheduler -= 1
+            here.scheduler -= 1
         if not inner:
             tell("note", "scheduler step", where(caller), _planned(self))
         return result
@@ -205,11 +206,12 @@ def before_step(optimizer: Optimizer, args: tuple, kwargs: dict) -> Any:
 
     @functools.wraps(closure)
     def seen(*a: Any, **k: Any) -> Any:
-        depth.closure += 1
+        here = depth.here
+        here.closure += 1
         try:
             result = closure(*a, **k)
         finally:
-            depth.closure -= 1
+            here.closure -= 1
         tell("step_begins", optimizer, line)  # after each evaluation; the last one is the update's
         return result
 

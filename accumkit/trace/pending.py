@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from accumkit.trace.piece import Call
-from accumkit.trace.record import MicroBatch
+from accumkit.trace.record import MicroBatch, new
 from accumkit.trace.shares import SAME, factor_of
 
 
@@ -60,11 +60,10 @@ class Held:
         gone = lost or self.factor == 0.0
         share = 0.0 if gone else share
         fate = "lost" if lost else "erased" if gone else "leaked" if self.leaked else "kept"
-        # by place: naming the twelve costs as much as all the rest
-        return MicroBatch(
+        return new(MicroBatch, (
             self.index, self.epoch, self.examples, count, share, fair_share,
             fate, self.location, self.repeats, self.scale, self.touched, self.touched_norm,
-        )  # fmt: skip
+        ))  # fmt: skip
 
 
 class Open:
@@ -74,6 +73,7 @@ class Open:
     carried: Tensor | None = None  # .grad left over from an earlier update, at the window's first backward
     left: Set[int] = frozenset()  # the parameters it was left over in, where rows are not looked at
     carried_factor: float = 1.0
+    multiplied: bool = False  # some of it, as a whole
     before_clip: Tensor | None = None  # .grad before a clip that no one factor describes, shape (columns,)
     unscaled_before: int = 0  # how many of the unscaling factors came before that
     max_norm: float | None = None
@@ -127,6 +127,7 @@ class Open:
         for held in self.held:
             held.factor *= factor
         self.carried_factor *= factor
+        self.multiplied = True
         self.renew()
 
     def done_by_hand(self, row: Tensor) -> None:
@@ -138,6 +139,9 @@ class Open:
 
     def renew(self) -> None:
         """Forget what was done to ``.grad``, for a backward has added to it."""
+        done = self.unscaled or self.clipped or self.hand or self.clip_scale is not None
+        if not done and self.before_clip is None:
+            return  # nearly always
         self.unscaled.clear()
         self.clipped.clear()
         self.max_norm = self.clip_scale = self.hand = self.before_clip = None

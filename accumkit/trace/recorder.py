@@ -22,7 +22,7 @@ from accumkit.trace.listeners import in_closure, step_failed
 from accumkit.trace.meter import Meter
 from accumkit.trace.pending import Held, Open
 from accumkit.trace.piece import Call
-from accumkit.trace.record import Event, Trace, Update
+from accumkit.trace.record import Event, Trace, Update, new
 from accumkit.trace.scaling import Scaling
 from accumkit.trace.shares import factor_of
 from accumkit.trace.touches import Touches
@@ -62,7 +62,7 @@ class Recorder(Touches):
         return self.capture.fetches.start(length, size)
 
     def fetched(self, number: int, batch: Any, location: str | None) -> None:
-        self.events.append(Event("batch", self.begun, location))
+        self.events.append(new(Event, ("batch", self.begun, location, None)))
         self.capture.fetches.add(number, batch)
 
     def forward_begins(self, args: tuple, kwargs: dict, location: str | None) -> None:
@@ -143,7 +143,7 @@ class Recorder(Touches):
             last.increment = None if increment is None else last.increment * last.factor + increment
             last.factor = 1.0
         window.renew()
-        self.events.append(Event("backward", self.begun - 1, location))
+        self.events.append(new(Event, ("backward", self.begun - 1, location, None)))
 
     def _take_pieces(self) -> list[Call]:
         """Return the forward calls that this backward reached; all that wait, where the graph does not say."""
@@ -152,7 +152,8 @@ class Recorder(Touches):
             self.pieces = [piece for piece in self.pieces if piece not in taken]
         else:
             taken, self.pieces = self.pieces, []
-        self.trace.graphs_retained += bool(taken) and self.retained  # no second backward went through that one
+        if self.retained and taken:  # no second backward went through that one
+            self.trace.graphs_retained += 1
         self.retained = self.retains
         return taken
 
@@ -227,12 +228,14 @@ class Recorder(Touches):
         self.trace.updates.append(update)
         self.stepped = weakref.ref(optimizer)
         self.waiting = waiting(self.window, self.gradients)
-        pieces = [piece for held in self.window.held for piece in held.pieces]
-        for graph in self.graphs:  # of the window before: by now nothing should hold on to them
-            self.trace.graphs_kept += graph() is not None
-        self.graphs = [piece.tag for piece in pieces if piece.tag is not None]
         self.pieces.clear()
-        self.capture.close(pieces)
+        if self.measured:
+            pieces = [piece for held in self.window.held for piece in held.pieces]
+            for graph in self.graphs:  # of the window before: by now nothing should hold on to them
+                self.trace.graphs_kept += graph() is not None
+            self.graphs = [piece.tag for piece in pieces if piece.tag is not None]
+            self.capture.look_for_copies(pieces)
+        self.capture.fetches.close_window()
         self.window = Open()
 
     def _again(self) -> None:
@@ -263,4 +266,4 @@ class Recorder(Touches):
 
     def _event(self, kind: str, location: str | None, value: float | None = None) -> None:
         index = self.begun if kind == "batch" or kind == "forward" else self.begun - 1
-        self.events.append(Event(kind, index, location, value))
+        self.events.append(new(Event, (kind, index, location, value)))

@@ -24,17 +24,19 @@ def where(frame: FrameType | None) -> str | None:
     """
     fallback = None
     while frame is not None:
-        file = frame.f_code.co_filename
-        inner = _inner.get(file)
+        code = frame.f_code
+        known = _names.get((id(code), frame.f_lasti))  # a line number costs more than the instruction's
+        if known is not None:
+            return known[1]
+        inner = _inner.get(code.co_filename)
         if inner is None:
-            inner = _inner[file] = _is_inner(file)
+            inner = _inner[code.co_filename] = _is_inner(code.co_filename)
         if not inner:
-            key = file, frame.f_lineno
-            return _names.get(key) or _name(key)
-        if fallback is None and not file.startswith((_OWN, _TORCH)):
-            fallback = file, frame.f_lineno
+            return _known(code, frame)
+        if fallback is None and not code.co_filename.startswith((_OWN, _TORCH)):
+            fallback = (code, frame.f_lineno)
         frame = frame.f_back
-    return _name(fallback) if fallback else None
+    return _name(*fallback) if fallback else None
 
 
 def _is_inner(filename: str) -> bool:
@@ -44,14 +46,17 @@ def _is_inner(filename: str) -> bool:
     return path.startswith((_OWN, _TORCH, *_LIBRARIES))
 
 
-def _name(key: tuple[str, int]) -> str:
-    name = _names.get(key)
-    if name is None:
-        if len(_names) > 4096:  # a long session compiles many cells
-            _names.clear()
-        file, line = key
-        name = _names[key] = _cell(file, line) or f"{os.path.basename(file)}:{line}"
+def _known(code: CodeType, frame: FrameType) -> str:
+    """Return the name of a reader's line, and keep it for the next time."""
+    if len(_names) > 4096:  # a long session compiles many cells
+        _names.clear()
+    name = _name(code, frame.f_lineno)
+    _names[id(code), frame.f_lasti] = code, name
     return name
+
+
+def _name(code: CodeType, line: int) -> str:
+    return _cell(code.co_filename, line) or f"{os.path.basename(code.co_filename)}:{line}"
 
 
 def _cell(filename: str, line: int) -> str | None:
