@@ -27,7 +27,7 @@ def test_01a_micro_batches_cut_into_smaller_pieces_are_as_right():
     assert attempted(window_loop.PROBLEM, pieces).status == "right"
     for divisor in ("(count + 1)", "len(window)", "len(labels)"):
         assert attempted(window_loop.PROBLEM, but(pieces, "/ count", f"/ {divisor}")).status == "not yet"
-    left_out = but(pieces, "images.split(1), labels.split(1)", "images.split(1)[1:], labels.split(1)[1:]")
+    left_out = but(pieces, "            loss", "            if labels == 0: continue\n            loss")
     assert attempted(window_loop.PROBLEM, left_out).status == "not yet"
 
 

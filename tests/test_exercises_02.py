@@ -426,7 +426,7 @@ def test_02d_right_names_however_they_are_spelt():
         ({"A": "mean-of-means"}, ["(not-mean-of-means)", "would show nothing of it on these data"]),
         ({"D": "mean-of-means"}, ["(tokens-for-examples)", "counts examples, and loop D counts tokens"]),
         ({"E": "double-division"}, ["(not-double-division)", "weighs 0.25 instead of 1"]),
-        ({"E": "missing-devision"}, ["is not among the answers: 'missing-division'?"]),
+        ({"E": "missing-devision"}, ["is not among the answers; the nearest is 'missing-division'"]),
         ({"E": "stale-gradients"}, ["is not among the answers"]),
         ({"E": 3}, ["`E`: cannot be read"]),
         ({"E": ...}, ["`E`: still open"]),

@@ -250,7 +250,7 @@ def test_pictures_name_no_fault_and_say_the_same_in_words():
         ({"C": ...}, "`C`: still open"),
         ({"C": "batchnorm"}, "'batchnorm' is not among the answers; they are 'off-by-one'"),
         ({"D": 4}, "4 is given, and one of 'off-by-one'"),
-        ({"E": "tail_droped"}, "'tail_droped' is not among the answers: 'tail-dropped'?"),
+        ({"E": "tail_droped"}, "'tail_droped' is not among the answers; the nearest is 'tail-dropped'"),
     ],
 )
 def test_what_is_said_of_a_guess(values, part):

@@ -15,8 +15,10 @@ from pathlib import Path
 
 import psutil
 import pytest
+from grade_a_class import lay
 from learners import PROBLEMS, answers, doing, exercise, hand_in, notebook
 
+from accumkit.__main__ import main
 from accumkit.errors import AccumkitError
 from accumkit.grading import marks, page, submissions
 from accumkit.grading.grade import grade
@@ -327,6 +329,27 @@ def test_a_place_that_cannot_be_written_is_refused(tmp_path):
     (tmp_path / "out").write_text("a file", encoding="utf-8")
     with pytest.raises(AccumkitError, match="cannot be written"):
         grade(tmp_path / "class", tmp_path / "out")
+
+
+def test_the_command_sums_up_and_is_content(tmp_path, capsys):
+    for learner, answer in {"ada": RIGHT, "two\nlines": WRONG}.items():
+        hand_in(tmp_path / "class", learner, "x.ipynb", notebook("window_loop", answer))
+    assert main(["grade", str(tmp_path / "class"), "--out", str(tmp_path / "out"), "--jobs", "1"]) == 0
+    said = capsys.readouterr()
+    assert "2 notebooks: 1 right, 1 not yet." in said.out
+    assert "two?lines" in said.out and WRONG_FAULT in said.out
+    assert said.err.endswith("2 of 2  1 right\n")
+    assert (tmp_path / "out" / "marks.html").is_file()
+
+
+def test_a_small_class_with_every_exercise(tmp_path):
+    expected = lay(tmp_path / "class", 2, ["right", "wrong", "untouched"])
+    assert len(expected) == 2 * len(PROBLEMS)
+    graded = grade(tmp_path / "class", tmp_path / "out", seconds=30)
+    wrong = [mark for mark in graded.marks if mark.status not in expected[mark.file][1]]
+    assert not wrong, [f"{mark}: {mark.said}" for mark in wrong]
+    faults = {PROBLEMS[name].id: PROBLEMS[name].wrong_answers[0].fault for name in PROBLEMS}
+    assert all(faults[mark.exercise] in mark.faults for mark in graded.marks if mark.status == "not yet")
 
 
 def rows_of(path: Path) -> list[dict]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import os
 import re
 
 import ipywidgets as widgets
@@ -29,8 +30,8 @@ MAKERS = {
 
 
 @pytest.fixture(autouse=True)
-def usual_type_afterwards(monkeypatch):
-    monkeypatch.delenv(large_type.PROJECTOR, raising=False)
+def usual_type_before_and_afterwards():
+    panels.projector(on=False)
     yield
     panels.projector(on=False)
 
@@ -69,18 +70,18 @@ def test_a_panel_grows_by_half_at_once_and_is_as_it_was_afterwards(make):
     assert looks(panel) == usual
 
 
-def test_controls_move_a_large_panel(monkeypatch):
+def test_controls_move_a_large_panel():
     panels.projector()
     panel = panels.one_update(strict=True)
     assert CLASS in panel._dom_classes, "a panel made later is large too"
     panel.controls["accumulation_steps"].value = 5
     assert widths(panel.pictures.value) == [432.0, 432.0] and "N = 5" in panel.answered.sentence
-    monkeypatch.setenv(large_type.PROJECTOR, "0")
+    os.environ[large_type.PROJECTOR] = "0"
     assert not large_type.is_large()
 
 
-def test_the_environment_turns_it_on_from_the_start(monkeypatch):
-    monkeypatch.setenv(large_type.PROJECTOR, "1")
+def test_the_environment_turns_it_on_from_the_start():
+    os.environ[large_type.PROJECTOR] = "1"
     panel = panels.start_here(strict=True)
     assert CLASS in panel._dom_classes and widths(panel.pictures.value) == [432.0]
 

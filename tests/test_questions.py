@@ -113,14 +113,17 @@ def test_odd_values_get_a_clear_text_and_never_raise(question, value):
         (WHOLE, 6.5, "6.5 is given, and a whole number is asked for."),
         (WHOLE, math.nan, "nan is given, and a whole number is asked for."),
         (WHOLE, [6], "[6] is given, and a whole number is asked for."),
-        (FLAG, 1, "1 is given, and True or False is asked for."),
+        (FLAG, 1, "1 is given, and True or False is asked for; write True if that is meant."),
+        (FLAG, torch.tensor(0.0), "is given, and True or False is asked for; write False if that is meant."),
+        (FLAG, 2, "2 is given, and True or False is asked for."),
+        (WORD, True, "True is given, and one of 'tail-dropped', 'tail-leaked', 'off-by-one' is asked for."),
         (FLAG, "True", "'True' is given, and True or False is asked for, without quotes around it."),
         (LIST, 12, "12 is given, and a list of 2 numbers is asked for."),
         (LIST, {12, 7}, "is given, and a list of 2 numbers is asked for."),
         (LIST, [12, ...], "[12, Ellipsis] is given, and a part of it is still open."),
         (WHICH, 9, "9 is given, and a list of numbers is asked for."),
         (WORD, 3, "3 is given, and one of 'tail-dropped', 'tail-leaked', 'off-by-one' is asked for."),
-        (WORD, "tail-droped", "'tail-droped' is not among the answers: 'tail-dropped'?"),
+        (WORD, "tail-droped", "'tail-droped' is not among the answers; the nearest is 'tail-dropped'"),
         (
             WORD,
             "batchnorm",
@@ -166,6 +169,43 @@ def test_a_slip_is_told_before_nearly():
     assert "Measure." in said(near, 1.5)
 
 
+EXACT = Question("held", 512.0, "Add up.", [Slip(512.25, "one-too-many", "One more than there are.")], near=0)
+
+
+@pytest.mark.parametrize("value", [512, 512.0, 2048 / 4, Fraction(512), np.float32(512), torch.tensor(512.0)])
+def test_an_exact_number_is_right_however_it_is_written(value):
+    assert said(EXACT, value) == "right"
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (512.25, "`held`: 512.25 (one-too-many) One more than there are."),
+        (511.75, "`held`: 511.75 Add up."),
+        (512.2500001, "`held`: 512.25 Add up."),
+        (515, "`held`: 515 Add up."),
+        (512 + 1e-10, "Add up."),
+    ],
+)
+def test_nothing_is_nearly_an_exact_number(value, text):
+    assert text in said(EXACT, value)
+    assert "digits" not in said(EXACT, value) and "nearly" not in said(EXACT, value)
+
+
+def test_exact_numbers_in_a_list_are_compared_exactly():
+    exact = Question("held", [64.0, 512.0], "Add up.", near=0)
+    assert said(exact, [64, 512]) == "right"
+    assert "Add up." in said(exact, [64, 512.25])
+
+
+@pytest.mark.parametrize("number", range(4))
+def test_how_many_are_right_is_said_in_plain_english(number):
+    questions = [Question(name, 1, "no") for name in "abcd"]
+    answer = {name: int(i < number) for i, name in enumerate("abcd")}
+    verb = "is" if number == 1 else "are"
+    assert repr(judged(answer, questions, "fine.")).startswith(f"Not yet: {number} of 4 {verb} right.")
+
+
 def test_nothing_lost_is_an_answer_too():
     none = Question("lost", [], "Follow the backwards.", which=True)
     assert said(none, []) == said(none, torch.tensor([])) == "right"
@@ -202,7 +242,7 @@ def test_choices_that_differ_by_a_sign_are_told_apart(value):
 
 def test_several_values_are_judged_one_by_one():
     outcome = judged({"updates": 6, "weight": ..., "fair": False}, [WHOLE, BROKEN, FLAG], "fine.")
-    assert repr(outcome).startswith("Not yet: 1 of 3 are right.\n\n1. `weight`: still open\n")
+    assert repr(outcome).startswith("Not yet: 1 of 3 is right.\n\n1. `weight`: still open\n")
     assert [heading for heading, *_ in outcome.items] == ["`weight`: still open", "`fair`: False"]
     assert repr(judged({"fair": True, "updates": 6}, [WHOLE, FLAG], "fine.")) == "Right: fine."
 

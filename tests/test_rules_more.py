@@ -453,8 +453,8 @@ def test_a_short_windows_gradient_multiplied_by_its_part_of_a_full_one_is_no_cli
     def shrinks(model, loader, optimizer, steps, scheduler):
         for window in ak.windows(loader, steps, ak.classification()):
             optimizer.zero_grad()
-            for images, labels in window:
-                (F.cross_entropy(model(images), labels, reduction="sum") / window.count).backward()
+            for x, y in window:
+                (F.cross_entropy(model(x), y, reduction="sum") / window.count).backward()
             for p in model.parameters():
                 p.grad *= len(window) / steps
             optimizer.step()

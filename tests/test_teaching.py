@@ -7,7 +7,7 @@ from math import isfinite
 
 import pytest
 
-from accumkit import checks, course, panels, pitfalls
+from accumkit import checks, course, doctor, panels, pitfalls
 from accumkit.figures.numbers import number
 from accumkit.panels.effects import NOTHING, effects
 from accumkit.panels.one_update import compare
@@ -164,6 +164,11 @@ def test_sums():
         panel.controls["n"].value = n
         assert f"off by {error}; in float32: below 1e-6" in panel.answered.sentence
     says("the sum of 64 gradients is off by 0.008, that of 1,024 by 0.2, and in float32 by less than 1e-6")
+
+
+def test_what_it_says_of_machines():
+    says(f"{doctor.MEMORY_GIB} GiB of free memory")
+    assert panels.projector.__name__ in TEXT and "ACCUMKIT_PROJECTOR=1" in TEXT
 
 
 def test_what_it_points_to_is_there():

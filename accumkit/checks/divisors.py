@@ -64,6 +64,17 @@ def divided_by(windows: Sequence[Divided], numbers: Sequence[float], near: float
     return all(abs(w.divisor - n) <= 2 * near * n for w, n in zip(windows, numbers, strict=True))
 
 
+def fair(trace: Trace | None) -> bool:
+    """Return whether every bar in the picture of a trace is fair."""
+    if trace is None or not trace.micro_batches or trace.lost:
+        return False
+    near = tolerance_of(trace)
+    if any(update.carried > near for update in trace.updates):
+        return False
+    weights = [m.weight if m.fate == "kept" else None for m in trace.micro_batches]
+    return all(weight is not None and abs(weight - 1) <= near for weight in weights)
+
+
 def in_smaller_pieces(verdict: Verdict, micro_batches: Sequence[Sequence[float]]) -> bool:
     """Return whether each update is that of its window, though the loop cuts micro-batches into smaller pieces.
 

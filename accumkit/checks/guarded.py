@@ -118,7 +118,8 @@ def raised_at(error: BaseException) -> str | None:
     frame: SimpleNamespace | None = None
     step: TracebackType | None = error.__traceback__
     while step is not None:  # from the outermost to the line that raised
-        frame = SimpleNamespace(f_code=step.tb_frame.f_code, f_lineno=step.tb_lineno, f_lasti=step.tb_lasti, f_back=frame)
+        code, line, last = step.tb_frame.f_code, step.tb_lineno, step.tb_lasti
+        frame = SimpleNamespace(f_code=code, f_lineno=line, f_lasti=last, f_back=frame)
         step = step.tb_next
     return where(_as_frame(frame))
 

@@ -80,13 +80,16 @@ class Pictures:
     loops : sequence of Loop
     timeline : bool
         Show also what each loop did, event by event.
+    names : bool
+        Whether a micro-batch may be called lost, leaked or erased, and a gradient left over.
     """
 
     loops: Sequence[Loop]
     timeline: bool = False
+    names: bool = True
 
     def __repr__(self) -> str:
-        said = [f"Loop {loop.name}, {loop.setting}. {told(loop.trace, self.timeline)}" for loop in self.loops]
+        said = [f"Loop {loop.name}, {loop.setting}. {told(loop.trace, self.timeline, self.names)}" for loop in self.loops]
         return "\n\n".join(textwrap.fill(text, WIDTH, subsequent_indent="    ") for text in said)
 
     def _repr_html_(self) -> str:
@@ -96,16 +99,19 @@ class Pictures:
         for loop in self.loops:
             name = f"Loop {loop.name}: {loop.setting}"
             if self.timeline:
-                shown.append(timeline_picture(name=f"{name}. What it did").html(loop.trace))
-            shown.append(weights_picture(name=f"{name}. What each example weighs").html(loop.trace))
+                shown.append(timeline_picture(name=f"{name}. What it did", names=self.names).html(loop.trace))
+            weighed = weights_picture(name=f"{name}. What each example weighs", names=self.names)
+            shown.append(weighed.html(loop.trace))
         return "".join(shown)
 
 
-def told(trace: Trace, timeline: bool = False) -> str:
-    """Return what the pictures of a trace say."""
+def told(trace: Trace, timeline: bool = False, names: bool = True) -> str:
+    """Return what the pictures of a trace say; without ``names``, in words that call nothing by its name."""
     from accumkit.figures import describe_timeline, describe_weights
+    from accumkit.figures.unnamed import unnamed
 
-    return " ".join([describe_timeline(trace)] * timeline + [describe_weights(trace)])
+    weighed = describe_weights(trace if names else unnamed(trace))
+    return " ".join([describe_timeline(trace)] * timeline + [weighed])
 
 
 def named(

@@ -109,11 +109,12 @@ def of_verdict(
         lead += "mend the rest too."
     at = f", at {first.location}" if first.location else ""
     change = advise(first) if advise else first.fix
-    told = [_heading(first), f"Measured: {first.evidence}.", f"To change{at}: {change}."]
+    told = [heading(first), f"Measured: {first.evidence}.", f"To change{at}: {change}."]
     said = remark(first) if remark else None
-    items = (tuple(told + [said] * bool(said)), *((_heading(finding),) for finding in others))
+    items = (tuple(told + [said] * bool(said)), *((heading(finding),) for finding in others))
     return Outcome(NOT_YET, lead, items, trace=verdict.trace)
 
 
-def _heading(finding: Any) -> str:
+def heading(finding: Any) -> str:
+    """Return a finding's title, and its slug in parentheses."""
     return f"{finding.title[:1].upper()}{finding.title[1:]} ({finding.pitfall})"

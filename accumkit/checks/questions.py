@@ -36,7 +36,8 @@ class Question:
         Sentences for a wrong value that matches no slip: a nudge that does not give the value away.
     slips : sequence of Slip
     near : float
-        How far off a number may be, as a part of the right one.
+        How far off a number may be, as a part of the right one. 0 asks for exactly this number, where it can be
+        known exactly, such as a sum of quarters: nothing beside it is "nearly" right then, and slips are as exact.
     choices : sequence of str
         What a str is one of.
     which : bool
@@ -104,10 +105,10 @@ class Question:
             raise AccumkitError(f"{shown(given)} is given, and a part of it is still open")
         if self._fits(value):
             return value
-        quoted = isinstance(given, str) and not isinstance(self.right, str)
-        raise AccumkitError(
-            f"{shown(given)} is given, and {self.kind} is asked for" + ", without quotes around it" * quoted
-        )
+        more = ", without quotes around it" * (isinstance(given, str) and not isinstance(self.right, str))
+        if isinstance(self.right, bool) and is_number(value) and value in (0, 1):
+            more = f"; write {bool(value)} if that is meant"
+        raise AccumkitError(f"{shown(given)} is given, and {self.kind} is asked for{more}")
 
     def same(self, given: Any, value: Any) -> bool:
         """Return whether a value that was read says what another one does."""
@@ -119,7 +120,7 @@ class Question:
         if isinstance(value, bool | str) or isinstance(given, bool | str):
             return type(given) is type(value) and given == value
         if isinstance(value, float) or isinstance(self.right, float):
-            return math.isclose(given, value, rel_tol=self.near, abs_tol=1e-9)
+            return math.isclose(given, value, rel_tol=self.near, abs_tol=1e-9 if self.near else 0)
         return given == value
 
     def _choice(self, given: str) -> str:
@@ -131,7 +132,7 @@ class Question:
         known = {_letters(choice): choice for choice in self.choices}
         said = _letters(given[:100])
         close = difflib.get_close_matches(said, known, n=1, cutoff=0.75) if len(known) == len(self.choices) else []
-        hint = f": {known[close[0]]!r}?" if close else f"; they are {', '.join(map(repr, self.choices))}"
+        hint = f"; the nearest is {known[close[0]]!r}" if close else f"; they are {', '.join(map(repr, self.choices))}"
         raise AccumkitError(f"{shown(given)} is not among the answers{hint}")
 
     def _fits(self, value: Any) -> bool:
@@ -180,7 +181,7 @@ def judged(attempt: Any, questions: Sequence[Question], praise: str, **more: Any
     if not items:
         return Outcome(RIGHT, praise, **more)
     right = len(questions) - len(items)
-    lead = f"{right} of {len(questions)} {'is' if len(questions) == 1 else 'are'} right."
+    lead = f"{right} of {len(questions)} {'is' if 1 in (right, len(questions)) else 'are'} right."
     if odd and any(_open(attempt[name]) for name in names):
         lead += f" (There is also {unasked}.)"
     return Outcome(NOT_YET, lead, tuple(items), **more)
@@ -206,7 +207,7 @@ def _item(question: Question, given: Any) -> tuple[str, ...] | None:
         asked = len(question.right)
         number = f"It has {_numbers(len(value))}; {asked} {'is' if asked == 1 else 'are'} asked for."
         return heading, number, question.why
-    if isinstance(question.right, float) and math.isclose(value, question.right, rel_tol=0.02):
+    if question.near and isinstance(question.right, float) and math.isclose(value, question.right, rel_tol=0.02):
         return f"{heading}, nearly", "Give more digits, or let Python work it out: a term such as 2 / 3 will do."
     return heading, question.why
 

@@ -12,9 +12,11 @@ from accumkit.audit import Finding, Verdict
 from accumkit.audit.findings import listed, number
 from accumkit.audit.reading import tolerance_of
 from accumkit.checks.check_loop import check_loop, unequal
-from accumkit.checks.divisors import Divided, divided_by, in_smaller_pieces, pure, uneven, windows_of
+from accumkit.checks.divisors import Divided, divided_by, fair, in_smaller_pieces, pure, uneven, windows_of
 from accumkit.checks.guarded import attribute
 from accumkit.checks.outcome import NOT_YET, RIGHT, Outcome, of_verdict
+from accumkit.checks.window_ends import FAIR as ELSE
+from accumkit.checks.window_ends import where_windows_end
 from accumkit.trace.record import Trace
 
 
@@ -71,7 +73,6 @@ FAIR = {
     "data-reused": "The picture is fair, for each update is right by itself; but they all have the same examples.",
     "graph-kept": "The picture is fair, for it shows what examples weigh, not the memory that they need.",
 }
-ELSE = "The picture is fair, for each example is right in its own update; what is wrong is which ones make an update."
 
 
 def outcome_of(train: Callable, praise: str, accumulation_steps: int, seconds: float) -> Outcome:
@@ -82,6 +83,8 @@ def outcome_of(train: Callable, praise: str, accumulation_steps: int, seconds: f
         verdict, [sizes[i : i + accumulation_steps] for i in range(0, len(sizes), accumulation_steps)]
     ):
         return Outcome(RIGHT, praise, trace=verdict.trace)
+    if (ends := where_windows_end(verdict, train)) is not None:
+        return ends
     if not verdict.ok and not verdict.findings and fair(verdict.trace):
         verdict = replace(verdict, trace=None)  # a fair picture of half a run would contradict the words
     if (item := why(verdict)) is not None:
@@ -117,17 +120,6 @@ def why(verdict: Verdict) -> tuple[str, ...] | None:
 def remark(trace: Trace | None) -> Callable[[Finding], str | None]:
     """Return what to say of a picture that is fair although there is a finding."""
     return lambda finding: FAIR.get(finding.pitfall, ELSE) if fair(trace) else None
-
-
-def fair(trace: Trace | None) -> bool:
-    """Return whether every bar in the picture of a trace is fair."""
-    if trace is None or not trace.micro_batches or trace.lost:
-        return False
-    near = tolerance_of(trace)
-    if any(update.carried > near for update in trace.updates):
-        return False
-    weights = [m.weight if m.fate == "kept" else None for m in trace.micro_batches]
-    return all(weight is not None and abs(weight - 1) <= near for weight in weights)
 
 
 def _one_divisor(windows: list[Divided], steps: int, near: float) -> tuple[str, ...] | None:

@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from html import escape
 
+from accumkit.figures import large_type
+
 AROUND, FOLDED = 3, 3  # lines shown around a change; as many others at least are folded away
 
 # Tints that let the theme's own colours shine through, so that text on them keeps its contrast.
@@ -15,9 +17,7 @@ BOX = (
     "max-width:900px;box-sizing:border-box;margin:4px 0 8px;padding:8px 0;border:1px solid rgba(128,128,128,.6);"
     "border-radius:6px;overflow-x:auto;line-height:1.5"
 )
-CODE = (
-    "font-family:var(--jp-code-font-family,monospace);font-size:13px;white-space:pre;width:max-content;min-width:100%"
-)
+FONT = "font-family:var(--jp-code-font-family,monospace)"
 NUMBER = "display:inline-block;width:2.6em;text-align:right;opacity:.75;user-select:none"
 
 
@@ -116,7 +116,7 @@ def diff_html(before: str, after: str, title: str, pointed: Mapping[int, str] | 
             folded = []
     return (
         f'<div style="{BOX}"><div style="padding:0 12px 4px;font-weight:600">{escape(title)}</div>'
-        f'<div style="{CODE}">{"".join(rows)}</div></div>'
+        f'<div style="{_code()}">{"".join(rows)}</div></div>'
     )
 
 
@@ -169,3 +169,9 @@ def _moved(old: str, new: str) -> str:
     levels = (_indent(old) - _indent(new)) // 4
     many = {1: "one level", 2: "two levels"}.get(abs(levels), f"{abs(levels)} levels")
     return f"{many} {'out' if levels > 0 else 'in'}"
+
+
+def _code() -> str:
+    """Return the style of lines of code; in large type they are broken rather than pushed off the screen."""
+    lines = "pre-wrap;width:auto" if large_type.is_large() else "pre;width:max-content"
+    return f"{FONT};font-size:{large_type.pixels(13)}px;white-space:{lines};min-width:100%"

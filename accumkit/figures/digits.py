@@ -10,7 +10,7 @@ from html import escape
 
 from torch import Tensor
 
-from accumkit.figures import palette
+from accumkit.figures import large_type, palette
 
 CARD = (
     "margin:0 0 8px;padding:10px 14px;max-width:900px;box-sizing:border-box;background:#fff;color:#1a1a1a;"
@@ -76,7 +76,8 @@ def lines_html(lines: Sequence[str], sentence: str, lost: bool = False) -> str:
         for line in lines[:MOST]
     )
     more = f"<div>and {len(lines) - MOST} more</div>" if len(lines) > MOST else ""
-    return f'<div style="{CARD}">{escape(sentence)}<div style="font-size:13px">{rows}{more}</div></div>'
+    size = large_type.pixels(13)
+    return f'<div style="{CARD}">{escape(sentence)}<div style="font-size:{size}px">{rows}{more}</div></div>'
 
 
 def to_png(image: Tensor) -> bytes:
@@ -94,7 +95,8 @@ def _digit(image: Tensor, label: int, lost: bool) -> str:
     whole = bool(image.isfinite().all())
     source = b64encode(to_png(image[0])).decode()
     alt = f"handwritten digit {label}" + ("" if whole else ", broken: some of it is not a number")
-    style = f"display:block;width:{SIDE}px;height:{SIDE}px;image-rendering:pixelated;{_frame(lost)}"
+    side = large_type.pixels(SIDE)
+    style = f"display:block;width:{side}px;height:{side}px;image-rendering:pixelated;{_frame(lost)}"
     return (
         f'<span style="text-align:center"><img alt="{alt}" src="data:image/png;base64,{source}" style="{style}">'
         f"{label}{'' if whole else ' (broken)'}</span>"

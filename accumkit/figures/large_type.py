@@ -30,6 +30,18 @@ def set_large(on: bool) -> None:
         os.environ.pop(PROJECTOR, None)
 
 
+def pixels(usual: int) -> int:
+    """Return a size on the page in pixels: the usual one, or a larger one.
+
+    Examples
+    --------
+    >>> from accumkit.figures.large_type import pixels
+    >>> pixels(13)
+    13
+    """
+    return round(usual / NARROWER + 0.5) if is_large() else usual
+
+
 def page(width: float) -> float:
     """Return the width of a picture in points: the usual one, or a narrower one for large type.
 

@@ -10,6 +10,7 @@ from html import escape
 
 from accumkit.figures import large_type, palette
 from accumkit.figures.timeline import draw_timeline, height_of
+from accumkit.figures.unnamed import unnamed
 from accumkit.figures.weights import draw_weights
 from accumkit.figures.words import describe_timeline, describe_weights
 from accumkit.trace.record import Trace
@@ -40,14 +41,17 @@ class Picture:
         height: float | Callable[[Trace, float], float],
         width: float = 648,
         name: str = "",
+        prepare: Callable[[Trace], Trace] = lambda trace: trace,
     ) -> None:
         self._draw, self._say, self._height, self._width, self.name = draw, say, height, width, name
+        self._prepare = prepare  # what of a trace is drawn
         self.figure = palette.new_figure(width / 72, 2)
         self._axes = palette.bare_axes(self.figure, 0, 0, width, 144)
 
     def svg(self, trace: Trace, **how: object) -> str:
         """Draw ``trace`` and return the picture as SVG; ``how`` goes to the drawing function, such as ``chosen``."""
         width = large_type.page(self._width)
+        trace = self._prepare(trace)
         height = self._height(trace, width) if callable(self._height) else self._height
         self.figure.set_size_inches(width / 72, height / 72)  # the axes fill it, whatever its size
         self._draw(self._axes, trace, **how)
@@ -63,19 +67,31 @@ class Picture:
 
 
 def weights_picture(
-    height: float = 224, width: float = 648, name: str = "What each example weighs", up_to_scale: bool = False
+    height: float = 224,
+    width: float = 648,
+    name: str = "What each example weighs",
+    up_to_scale: bool = False,
+    names: bool = True,
 ) -> Picture:
-    """Return a picture of weights to draw into; its size is in points, ``up_to_scale`` as in ``weights``."""
+    """Return a picture of weights to draw into; its size is in points, ``up_to_scale`` as in ``weights``.
+
+    Without ``names`` it shows what is weighed and does not call it lost, leaked, erased or left over.
+    """
+    shown = {} if names else {"prepare": unnamed}
     return Picture(
         partial(draw_weights, up_to_scale=up_to_scale),
-        partial(describe_weights, up_to_scale=up_to_scale),
-        height, width, name,
+        lambda trace: describe_weights(trace if names else unnamed(trace), up_to_scale),
+        height, width, name, **shown,
     )  # fmt: skip
 
 
-def timeline_picture(width: float = 648, name: str = "What the loop did") -> Picture:
-    """Return a picture of a timeline to draw into, ``width`` points wide and as high as its rows need."""
-    return Picture(draw_timeline, describe_timeline, height_of, width, name)
+def timeline_picture(width: float = 648, name: str = "What the loop did", names: bool = True) -> Picture:
+    """Return a picture of a timeline to draw into, ``width`` points wide and as high as its rows need.
+
+    Without ``names`` every backward has the same mark, whatever became of it.
+    """
+    shown = {} if names else {"prepare": unnamed}
+    return Picture(draw_timeline, describe_timeline, height_of, width, name, **shown)
 
 
 def card(svg: str, sentence: str, name: str = "", caption: bool = True) -> str:

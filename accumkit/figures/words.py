@@ -93,6 +93,8 @@ def describe_timeline(trace: Trace) -> str:
     for kind, verb in OTHERS.items():
         if times := trace.count_of(kind):
             others.append(f"{verb} {_often(times)}")
+        elif kind == "zero_grad" and len(trace.updates) > 1:
+            others.append("zero_grad never runs")
     if others:
         text += f"; {listed(others, most=len(others))}"
     if trace.lost and trace.updates:
@@ -144,7 +146,7 @@ def _window(update: Update, trace: Trace, near: float, one: str, named: bool = T
     if kept and not over and set(groups) == {"unfair"} and all(kind_of(micro, near) == "fair" for micro in kept):
         return "fair"
     if kept:
-        phrases.append(_weighs(kept, near, one))
+        phrases.append(_weighs(kept, near, one, named))
     if "leaked" in groups:
         micros = groups["leaked"]
         weights = sorted({weight_text(micro.weight) for micro in micros}, key=lambda text: float(text.replace(",", "")))
@@ -163,11 +165,15 @@ def _window(update: Update, trace: Trace, near: float, one: str, named: bool = T
     return ", and ".join(phrases) or "fair"
 
 
-def _weighs(kept: list[MicroBatch], near: float, one: str) -> str:
+def _weighs(kept: list[MicroBatch], near: float, one: str, named: bool = True) -> str:
     texts = [weight_text(micro.weight, abs(micro.weight - 1) <= near) for micro in kept]
     by_count = {(text, number(_count(micro))) for text, micro in zip(texts, kept, strict=True)}
     if len(set(texts)) == 1:
         return f"one {one} weighs {texts[0]}" + ("" if texts[0] == "1" else " instead of 1")
+    if len(set(texts)) == 2 and "0" in texts:
+        parts = {text: [micro for micro, said in zip(kept, texts, strict=True) if said == text] for text in set(texts)}
+        nothing, some = parts.pop("0"), parts.popitem()
+        return f"one {one} weighs {some[0]} in {_micros(some[1], named)}, and 0 in {_micros(nothing, named)}"
     if len(by_count) <= 3 and len({count for _, count in by_count}) == len(by_count):
         pairs = dict(zip(texts, kept, strict=True))
         said = [f"{text} in a micro-batch of {number(_count(micro))}" for text, micro in pairs.items()]

@@ -8,6 +8,7 @@ import queue
 import threading
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 
 from accumkit import checks
@@ -78,6 +79,8 @@ def grade(
     if not 0 < seconds <= LONGEST:
         raise AccumkitError(f"seconds={seconds:g}: give a number above 0, {LONGEST} at most")
     limits = {"seconds": float(seconds), "memory": _whole("memory", memory, 16)}
+    if find_spec("psutil") is None:
+        raise AccumkitError('psutil is missing, which comes with the course: python -m pip install -e ".[course]"')
     problems = checks.problems()
     submissions = find(folder, problems)
     try:

@@ -204,8 +204,13 @@ def _wheel_of(name: str, version: str, wheels: Path, kind: Platform, python: str
 
 
 def _check_pythons(pythons: Sequence[str], lowest: str) -> None:
-    from packaging.specifiers import SpecifierSet
-
+    try:
+        from packaging.specifiers import SpecifierSet
+    except ImportError as cause:
+        raise AccumkitError(
+            "the package packaging is missing here; it comes with the course: in the project's folder, run: "
+            'pip install -c constraints.txt -e ".[course]"'
+        ) from cause
     for python in pythons:
         parts = python.split(".")
         if len(parts) != 2 or not all(map(str.isdigit, parts)):

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
 from weakref import WeakSet
 
 from accumkit.errors import AccumkitError
 from accumkit.figures import large_type
 
-if TYPE_CHECKING:
-    from accumkit.panels.base import Panel
-
 CLASS = "accumkit-large"
 WIDER = 140  # pixels that a control of told width gets: what its words need
-LIVE: WeakSet[Panel] = WeakSet()  # the panels that there are, to be drawn again at a switch
+LIVE: WeakSet = WeakSet()  # the panels that there are, to be drawn again at a switch
 
 # The sizes that ipywidgets' own style sheet is made of; those that it derives from them are told too.
 SIZES = {

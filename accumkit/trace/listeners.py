@@ -69,7 +69,7 @@ class Here:
 
 
 class Depth(threading.local):
-    """This thread's ``here``; another thread's training is its own."""
+    """The ``here`` of the running thread; another thread's training is its own."""
 
     def __init__(self) -> None:
         self.here = Here()  # looked up once a call, for every look at a thread's own costs
