@@ -7,13 +7,14 @@ import time
 
 import torch
 
-from . import loops, memory, panel, watching
+from . import checks, loops, memory, panel, watching
 
 BENCHES = [
     loops.bench,
     watching.bench,
     memory.bench,
     panel.bench,
+    checks.bench,
 ]  # each takes ``quick`` and returns a text; a new one is a line here
 
 
