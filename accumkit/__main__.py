@@ -12,6 +12,7 @@ from accumkit.errors import AccumkitError
 
 def run_lab(told: argparse.Namespace) -> int:
     """Lay the lessons and exercises, and open JupyterLab on them."""
+    lab.check_port(told.port)  # before anything is laid
     home = course.home()
     directory = told.dir or home / "my-work"
     done = course.lay(home, directory)
@@ -60,9 +61,10 @@ def run_wheels(told: argparse.Namespace) -> int:
     """Fill a folder from which rooms without internet install the course."""
     from accumkit import offline  # here, so that the other commands do without it
 
-    here = ".".join(map(str, sys.version_info[:2]))
+    pythons = told.python or [".".join(map(str, sys.version_info[:2]))]
+    offline.check(course.home(), told.folder, told.platform, pythons)
     print("Gathering wheels; this takes some minutes ...", flush=True)
-    for one in offline.fill(course.home(), told.folder, told.platform, told.python or [here], told.torch):
+    for one in offline.fill(course.home(), told.folder, told.platform, pythons, told.torch):
         print(one)
     print(f"\nCopy {told.folder} onto each machine, and there run: python install.py (README.txt in it says more)")
     return 0

@@ -18,6 +18,17 @@ def several(count: int, noun: str) -> str:
     return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}{'es' if noun.endswith('ch') else 's'}"
 
 
+def kind_of(thing: object) -> str:
+    """Return the name of a thing's class, which nothing that the class does can change.
+
+    Examples
+    --------
+    >>> kind_of(3)
+    'int'
+    """
+    return type.__dict__["__name__"].__get__(type(thing))
+
+
 def said(error: BaseException) -> str:
     """Return what an exception says, without the full stop at its end, since the sentence goes on.
 

@@ -31,12 +31,13 @@ def start(directory: Path, port: int = 8888, browser: bool = True) -> None:
     Raises
     ------
     AccumkitError
-        JupyterLab is not installed, or its kernel would be another Python than this one.
+        There is no such port, JupyterLab is not installed, or its kernel would be another Python than this one.
 
     Examples
     --------
     It runs until it is stopped; in a shell: ``python -m accumkit lab --no-browser --port 0``
     """
+    check_port(port)
     prefer_this_environment(directory)
     try:
         from jupyterlab.labapp import LabApp
@@ -56,6 +57,17 @@ def start(directory: Path, port: int = 8888, browser: bool = True) -> None:
     server.identity_provider.token_generated = False  # else Jupyter prints the address again, three times
     server.io_loop.add_callback(announce, address(server), directory, browser)  # runs once the server listens
     server.start()
+
+
+def check_port(port: int) -> None:
+    """Refuse a port that there is none of.
+
+    Raises
+    ------
+    AccumkitError
+    """
+    if not 0 <= port <= 65535:
+        raise AccumkitError(f"port {port}: give a number from 1 to 65535, or 0 for any free one")
 
 
 def announce(url: str, directory: Path, browser: bool) -> None:

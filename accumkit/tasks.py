@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset, TensorDataset
 
+from accumkit.modes import as_new
 from accumkit.objective import AccumkitError
 
 PADDING = 0  # the token that fills short lines up; its labels are IGNORED
@@ -54,6 +55,7 @@ def digits(examples: int | None = None, dtype: torch.dtype = torch.float32, seed
 
 
 @functools.cache
+@as_new()  # what is kept must not depend on what a notebook had set just then
 def _all_digits() -> tuple[Tensor, Tensor]:
     try:
         from sklearn.datasets import load_digits

@@ -9,6 +9,8 @@ import shutil
 import pytest
 import torch
 
+from accumkit.checks import problem
+
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 
 
@@ -39,3 +41,9 @@ def same_start():
     """One thread, for sums in one order and a machine shared fairly; one seed, for a test that stands alone."""
     torch.set_num_threads(1)
     torch.manual_seed(0)
+
+
+@pytest.fixture(autouse=True)
+def strict(monkeypatch):
+    """Let what a judge raises come through, where a learner would be told that the answer cannot be judged."""
+    monkeypatch.setattr(problem, "STRICT", True)

@@ -339,7 +339,7 @@ def test_methods_and_classes_of_torch_are_as_they_were():
         torch.optim.Adam.step = torch.utils.data.TensorDataset.__getitem__ = lambda *arguments: None
 
     assert not ak.check_loop(meddles).ok
-    del torch.nn.Tanh.extra
+    assert not hasattr(torch.nn.Tanh, "extra")
     assert (torch.nn.Linear, torch.nn.Linear.forward) == (name, linear)
     assert (torch.nn.Tanh.__call__, "__call__" in vars(torch.nn.Tanh)) == (inherited, False)
     assert torch.optim.Adam.step is adam

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import time
 
 import pytest
 from learners import PROBLEMS
@@ -11,6 +12,7 @@ from learners import PROBLEMS
 from accumkit.__main__ import main
 from accumkit.checks.progress import ExerciseRecord, Progress, QuizRecord, text_of
 from accumkit.checks.quiz import QUESTIONS
+from accumkit.checks.records import moment
 from accumkit.errors import AccumkitError
 from accumkit.grading.collecting import EXERCISES, LEARNERS, collect
 
@@ -138,3 +140,11 @@ def test_nothing_to_collect_is_refused(tmp_path, name, needed, capsys):
         collect(tmp_path / name, PROBLEMS)
     assert main(["collect", str(tmp_path / name)]) == 1
     assert needed in capsys.readouterr().err
+
+
+def test_a_clock_that_was_ahead_is_a_remark_and_no_reason_to_leave_a_file_out(tmp_path):
+    later = moment(time.time() + 3 * 24 * 3600)
+    (tmp_path / "ann.json").write_text(text_of(Progress("", (ExerciseRecord("01a", 1, "right", BEGAN, later, later),))))
+    collected = collect(tmp_path, PROBLEMS)
+    assert collected.refused == ()
+    assert rows(collected.learners, LEARNERS)["ann"]["remark"] == f"noted at {later}, in the future: a clock was ahead"

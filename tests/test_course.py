@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from accumkit import course, lab
+from accumkit.__main__ import main
 from accumkit.errors import AccumkitError
 
 LESSON, EXERCISE, PICTURE = "01_lesson.ipynb", "exercises/01_task.ipynb", "images/a.png"
@@ -180,3 +181,14 @@ def wait_for(look, process, said, seconds=60):
 def fetch(url: str) -> str:
     with urllib.request.urlopen(url, timeout=20) as answer:
         return answer.read().decode()
+
+
+@pytest.mark.parametrize("port", [-1, 65536, 99999999])
+def test_a_port_that_there_is_none_of_is_refused_before_anything_is_laid(port, tmp_path, capsys):
+    assert main(["lab", "--dir", str(tmp_path / "work"), "--port", str(port)]) == 1
+    assert f"port {port}: give a number from 1 to 65535, or 0 for any free one" in capsys.readouterr().err
+    assert not (tmp_path / "work").exists()
+    with pytest.raises(AccumkitError, match=f"port {port}"):
+        lab.start(tmp_path, port)
+    lab.check_port(0)
+    lab.check_port(65535)

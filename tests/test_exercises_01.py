@@ -31,6 +31,262 @@ def test_01a_micro_batches_cut_into_smaller_pieces_are_as_right():
     assert attempted(window_loop.PROBLEM, left_out).status == "not yet"
 
 
+# 01a: what a learner's loop does besides, each in words that fit.
+
+FROM_ZERO, FROM_ONE = "enumerate(loader)", "enumerate(loader, 1)"
+COUNTING = """\
+def train(model, loader, optimizer, accumulation_steps):
+    optimizer.zero_grad()
+    count = 0
+    for i, (images, labels) in {counted}:
+        F.cross_entropy(model(images), labels, reduction="sum").backward()
+        count += len(labels)
+        if {condition}:
+            for p in model.parameters():
+                p.grad /= count
+            count = 0
+            optimizer.step()
+            optimizer.zero_grad()
+"""
+RIGHT_LOOP = window_loop.PROBLEM.solution_source
+LOSS = 'F.cross_entropy(model(images), labels, reduction="sum")'
+BEFORE, STEP = "    micro_batches = iter(loader)\n", "        optimizer.step()\n"
+BY_HAND = "        for p in model.parameters():\n            p.grad /= {}\n"
+
+
+def counting(counted: str, condition: str) -> str:
+    return COUNTING.format(counted=counted, condition=condition)
+
+
+def told_of(source: str) -> str:
+    return " ".join(repr(attempted(window_loop.PROBLEM, source)).split())
+
+
+def first(line: str) -> str:
+    return but(RIGHT_LOOP, BEFORE, f"    {line}\n{BEFORE}")
+
+
+SAID_OF_WINDOWS = {
+    "step outside the loop": (
+        but(RIGHT_LOOP, STEP, "    optimizer.step()\n"),
+        ["(one-update-a-pass)", "each pass of 11 micro-batches had one update", "makes 3 of them", "inside the loop"],
+    ),
+    "step outside the loop, of means": (
+        "def train(model, loader, optimizer, accumulation_steps):\n    optimizer.zero_grad()\n"
+        "    for images, labels in loader:\n"
+        "        (F.cross_entropy(model(images), labels) / accumulation_steps).backward()\n    optimizer.step()\n",
+        ["there are 2 things to mend", "1. One update for a whole pass", "2. A mean of means"],
+    ),
+    "no brackets": (
+        counting(FROM_ZERO, "i + 1 % accumulation_steps == 0 or i + 1 == len(loader)"),
+        ["(one-update-a-pass)", "at learner.py:", "put brackets", "`i + (1 % accumulation_steps)`"],
+    ),
+    "no brackets, no last": (
+        counting(FROM_ZERO, "i + 1 % accumulation_steps == 0"),
+        ["(never-stepped)", "22 micro-batches had a backward, and no optimizer step", "put brackets"],
+    ),
+    "counted from 1, and 1 more": (
+        counting(FROM_ONE, "(i + 1) % accumulation_steps == 0 or i + 1 == len(loader)"),
+        ["(first-window-short)", "windows of 3, 4, 3 and 1 micro-batches in a pass of 11", "counts from 1"],
+    ),
+    "counted from 1, and 1 more, the end right": (
+        counting(FROM_ONE, "(i + 1) % accumulation_steps == 0 or i == len(loader)"),
+        ["(first-window-short)", "windows of 3, 4 and 4"],
+    ),
+    "not at 0": (
+        counting(FROM_ZERO, "i > 0 and i % accumulation_steps == 0 or i + 1 == len(loader)"),
+        ["(first-window-long)", "windows of 5, 4 and 2 micro-batches", "needs no case for 0"],
+    ),
+    "not at 0, and no end": (
+        counting(FROM_ZERO, "i > 0 and i % accumulation_steps == 0"),
+        ["1. The first window is one micro-batch too long", "2. Micro-batches that train nothing (tail-dropped)"],
+    ),
+    "one more": (
+        counting(FROM_ONE, "i % (accumulation_steps + 1) == 0 or i == len(loader)"),
+        ["(other-number)", "windows of 5, 5 and 1"],
+    ),
+    "twice as long": (
+        counting(FROM_ONE, "i % (2 * accumulation_steps) == 0 or i == len(loader)"),
+        ["(other-windows)", "windows of 8 and 3"],
+    ),
+    "two steps": (
+        but(RIGHT_LOOP, STEP, STEP + STEP),
+        ["(stepped-twice)", "12 steps for 6 windows", "leave out one of the two"],
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", SAID_OF_WINDOWS)
+def test_01a_where_windows_end_is_said_in_words_of_the_exercise(name):
+    source, parts = SAID_OF_WINDOWS[name]
+    text = told_of(source)
+    assert text.startswith("Not yet:")
+    assert [part for part in parts if part not in text] == [], text
+    assert not re.search("declare the one that is meant|one inside the other|nested|off-by-one|stale", text), text
+
+
+def test_01a_the_classic_off_by_one_keeps_its_name():
+    text = told_of(counting(FROM_ZERO, "i % accumulation_steps == 0 or i + 1 == len(loader)"))
+    assert "(off-by-one)" in text
+
+
+def with_loss(other: str) -> str:
+    return but(RIGHT_LOOP, LOSS, other)
+
+
+SAID_OF_THE_REST = {
+    "4 written down": (
+        but(RIGHT_LOOP, "islice(micro_batches, accumulation_steps)", "islice(micro_batches, 4)"),
+        ["with accumulation_steps=4 all is right. With accumulation_steps=3", "(n-written-down)", "of 4, 4 and 1"],
+    ),
+    "places written down": (
+        counting(FROM_ONE, "i in (4, 8, 11)"),
+        ["With accumulation_steps=3, and 9 micro-batches", "windows of 4 and 4 micro-batches"],
+    ),
+    "a rest that is not there": (
+        counting(FROM_ONE, "i % accumulation_steps == 0")
+        + "    for p in model.parameters():\n        p.grad /= count\n    optimizer.step()\n",
+        ["With accumulation_steps=3", "TypeError", "Nothing is left there"],
+    ),
+    "two passes": (
+        but(RIGHT_LOOP, "iter(loader)", "(batch for _ in range(2) for batch in loader)"),
+        ["went through the loader twice in one call"],
+    ),
+    "two passes, one after the other": (
+        but(but(RIGHT_LOOP, BEFORE, f"    for _ in range(2):\n     {BEFORE.lstrip()}"), "    while", "     while"),
+        ["went through the loader twice in one call"],
+    ),
+    "an optimizer of its own": (
+        first("optimizer = torch.optim.SGD(model.parameters(), lr=0.05)"),
+        ["(another-optimizer)", "6 steps, none of them of the `optimizer` that is given"],
+    ),
+    "a larger step": (
+        first("for group in optimizer.param_groups: group['lr'] *= accumulation_steps"),
+        ["(changed-settings)", "lr=0.2 at a step, where lr=0.05 was given"],
+    ),
+    "eval mode": (first("model.eval()"), ["(eval-mode)", "leave out `model.eval()`"]),
+    "autograd.grad": (
+        but(
+            RIGHT_LOOP,
+            "            (loss / count).backward()\n",
+            "            grads = torch.autograd.grad(loss / count, [*model.parameters()])\n"
+            "            for p, g in zip(model.parameters(), grads):\n"
+            "                p.grad = g if p.grad is None else p.grad + g\n",
+        ),
+        ["6 optimizer steps, but no backward", "only `.backward()` can be watched", "`torch.autograd.grad`"],
+    ),
+    "a copy": (first("import copy; model = copy.deepcopy(model)"), ["If a copy of the model was trained"]),
+    "softmax": (
+        with_loss('F.cross_entropy(model(images).softmax(1), labels, reduction="sum")'),
+        ["(softmax-before-cross-entropy)", "takes another one by itself"],
+    ),
+    "nll of outputs": (with_loss('F.nll_loss(model(images), labels, reduction="sum")'), ["(no-softmax)"]),
+    "nll of probabilities": (
+        with_loss('F.nll_loss(model(images).softmax(1), labels, reduction="sum")'),
+        ["(no-logarithm)"],
+    ),
+    "smoothed": (
+        with_loss('F.cross_entropy(model(images), labels, reduction="sum", label_smoothing=0.1)'),
+        ["(label-smoothing)"],
+    ),
+    "a penalty": (
+        but(RIGHT_LOOP, "(loss / count)", "(loss / count + 0.01 * sum(p.square().sum() for p in model.parameters()))"),
+        ["(another-loss)", "no term beside it"],
+    ),
+    "divided again by N": (
+        but(RIGHT_LOOP, STEP, BY_HAND.format("accumulation_steps") + STEP),
+        ["(double-division)", "leave out one of the two divisions", "as it was before the second division"],
+    ),
+    "divided again by the count": (
+        but(RIGHT_LOOP, STEP, BY_HAND.format("count") + STEP),
+        ["(double-division)", "as it was before the second division"],
+    ),
+    "some left out": (
+        but(RIGHT_LOOP, "            loss", "            images, labels = images[1:] if len(labels) > 1 else images, "
+            "labels[1:] if len(labels) > 1 else labels\n            loss"),
+        ["(examples-left-out)", "62 of 82 examples had a part in a backward, micro-batch 1 with 3 of 4"],
+    ),
+    "some left out, and not counted": (
+        but(
+            but(RIGHT_LOOP, "sum(len(labels) for images, labels in window)",
+                "sum((labels != 3).sum() for images, labels in window)"),
+            "            loss",
+            "            images, labels = images[labels != 3], labels[labels != 3]\n            loss",
+        ),
+        ["(examples-left-out)", "72 of 82 examples"],
+    ),
+    "one backward a pass": (
+        "def train(model, loader, optimizer, accumulation_steps):\n    total = count = 0\n"
+        "    for images, labels in loader:\n"
+        "        total = total + F.cross_entropy(model(images), labels) * len(labels)\n        count += len(labels)\n"
+        "    optimizer.zero_grad()\n    (total / count).backward()\n    optimizer.step()\n",
+        ["(graph-kept)", "22 forward calls and 2 backward calls, one for a whole pass"],
+    ),
+    "return": (
+        but(RIGHT_LOOP, STEP, f"{STEP}        return\n"),
+        ["Only 8 micro-batches of 22", "each call ended after the first 4.", "inside its loop?"],
+    ),
+    "next": (
+        but(RIGHT_LOOP, "    while", "    next(micro_batches)\n    while"),
+        ["Only 20 micro-batches of 22", "the first one was taken from the loader and not trained on", "`next(...)`"],
+    ),
+    "next for a window": (
+        but(RIGHT_LOOP, "list(islice(micro_batches, accumulation_steps))",
+            "[next(micro_batches) for _ in range(accumulation_steps)]"),
+        ["StopIteration", "the last window of a pass may be shorter"],
+    ),
+    "next in a generator": (
+        but(RIGHT_LOOP, "islice(micro_batches, accumulation_steps)",
+            "next(micro_batches) for _ in range(accumulation_steps)"),
+        ["generator raised StopIteration", "the last window of a pass may be shorter"],
+    ),
+    "a long error": (
+        first("raise RuntimeError('thirteen letters ' * 40)"),
+        ["thirteen letters thirteen [...] at learner.py:"],
+    ),
+    "a mean of losses one by one": (
+        but(with_loss('F.cross_entropy(model(images), labels, reduction="none").mean()'), "/ count", "/ len(window)"),
+        ["(mean-of-means)", "a mean of the losses divides by the examples of its own micro-batch; take `.sum()`"],
+    ),
+}  # fmt: skip
+UNTRUE = (
+    "uneven-divisor|divided by different numbers|data-reused|The last pass ended|step-every-micro-batch|"
+    "one division too many|which ones make an update. Measured"
+)
+
+
+@pytest.mark.parametrize("name", SAID_OF_THE_REST)
+def test_01a_what_else_is_said(name):
+    source, parts = SAID_OF_THE_REST[name]
+    text = told_of(source)
+    assert text.startswith("Not yet:")
+    assert [part for part in parts if part not in text] == [], text
+    assert not re.search(UNTRUE, text), text
+    assert ("which ones make an update" in text) == (name == "4 written down"), text
+
+
+RIGHT_TOO = {
+    "logarithms by hand": with_loss('F.nll_loss(model(images).log_softmax(1), labels, reduction="sum")'),
+    "training mode": first("model.train()"),
+    "a rate set to what it was": first("optimizer.param_groups[0]['lr'] = 0.05"),
+    "a step of nothing": counting(FROM_ONE, "i % accumulation_steps == 0")
+    + "    for p in model.parameters():\n        if p.grad is not None:\n            p.grad /= count\n"
+    "    optimizer.step()\n",
+    "sizes looked at before": first("sizes = [len(labels) for _, labels in loader]"),
+    "one list": but(RIGHT_LOOP, "iter(loader)", "iter(list(loader))"),
+}
+
+
+@pytest.mark.parametrize("name", RIGHT_TOO)
+def test_01a_unusual_and_right(name):
+    text = told_of(RIGHT_TOO[name])
+    assert text.startswith("Right:"), text
+
+
+def test_01a_a_name_in_quotes():
+    assert "that is a name in quotes. Give what it stands for: `q.check(train)`" in said(window_loop, "train")
+
+
 @pytest.mark.parametrize(
     "other",
     [
@@ -52,7 +308,7 @@ def test_01b_other_ways_to_say_the_same_pass(other):
     ("given", "told"),
     [
         ({"divisor": 5}, "`divisor`: 5 (divided-by-n) N = 5 is a number of micro-batches."),
-        ({"divisor": 30}, "(tail-divisor) So many examples a full window has. The last window has 3 micro-batches"),
+        ({"divisor": 30}, "(tail-divisor) So many examples a full window has. The last window has fewer micro-batches"),
         ({"divisor": 18}, "(short-micro-batch-counted-full)"),
         ({"divisor": 74}, "(whole-pass) All 74 examples are in the pass, not in the window."),
         ({"micro_batches": 12}, "(short-micro-batch-dropped) 12 micro-batches of 6 hold 72 examples."),
@@ -62,6 +318,9 @@ def test_01b_other_ways_to_say_the_same_pass(other):
         ({"examples": [30, 30, 18]}, "That makes 78 examples, and there are 74."),
         ({"examples": [30, 30]}, "That makes 60 of 74 examples"),
         ({"examples": [30, 30, 13]}, "All of them together must be 74."),
+        ({"share": 14.3}, "(percent) That is a percentage."),
+        ({"examples": [30, 44]}, "It has 2 numbers, and another number of them is asked for."),
+        ({"examples": ...}, "`examples`: still open Put a list of numbers in its place."),
         ({"share": 2}, "(own-count) That is its count."),
         ({"share": 1}, "(weight-not-share)"),
         ({"share": 2 / 74}, "(whole-pass)"),
@@ -92,6 +351,15 @@ def test_01b_no_text_gives_a_value_away_and_no_slip_is_right():
             assert not question.same(slip.value, question.right)
             assert not re.search(shown.get(question.name, r"\bthree\b"), slip.says), slip
         assert not re.search(shown.get(question.name, r"\bthree\b"), question.why)
+
+
+def test_01b_no_text_tells_how_many_updates_there_are():
+    for question in update_sizes._questions():
+        if question.name != "updates":
+            texts = [question.why, *(slip.says for slip in question.slips)]
+            assert not [text for text in texts if re.search(r"\b3\b|\bthree\b", text)], question.name
+    assert "3" not in said(update_sizes, RIGHT | {"examples": ...}).replace("1 is", "")
+    assert "3 numbers" not in said(update_sizes, RIGHT | {"examples": [30, 30, ...]})
 
 
 def test_01b_shows_the_picture_with_the_right_answer_only():
@@ -129,6 +397,9 @@ def test_01c_no_other_settings_pass():
     [
         ((16, 3), ["4 updates of 48 examples, the last of 36", "(tail)", "180 must be a multiple of 48"]),
         ((9, 5), ["(small-micro-batches)", "the pass has 20 micro-batches, and 12 would do"]),
+        ((16, 3), ["The updates have 48, 48, 48 and 36 examples."]),
+        ((16, 2), ["The last updates have 32, 32, 32 and 20 examples."]),
+        ((180, 1), ["with 1 micro-batch in the pass"]),
         ((45, 1), ["(out-of-memory)", "It would hold 45 examples at a time, and 16 fit."]),
         ((45, 4), ["(out-of-memory)", "45 in 4 micro-batches is 180 an update", "(one-update)"]),
         ((20, 2), ["(out-of-memory)", "(tail)", "5 updates of 40 examples, the last of 20"]),

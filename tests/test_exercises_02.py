@@ -196,6 +196,30 @@ SAID_OF_MENDED = {
     ),
     "no tail": (but(MENDED, " or i == len(loader)", ""), ["(tail-leaked)", "with `enumerate(loader, 1)`"]),
     "raises": (but(MENDED, "count += len(labels)", "count += len(label)"), ["NameError", "learner.py:"]),
+    "4 written down": (
+        but(MENDED, "i % accumulation_steps == 0", "i % 4 == 0"),
+        ["With accumulation_steps=3, and 9 micro-batches", "(n-written-down)", "windows of 4, 4 and 1"],
+    ),
+    "step outside the loop": (
+        COLLECTED.format(before=COUNT, loss=TOTAL).replace("        optimizer.", "    optimizer."),
+        ["(one-update-a-pass)", "each pass of 11 micro-batches had one update", "inside the loop"],
+    ),
+    "no brackets": (
+        but(MENDED, "i % accumulation_steps == 0", "i + 1 % accumulation_steps == 0"),
+        ["(one-update-a-pass)", "put brackets"],
+    ),
+    "counted from 1, and 1 more": (
+        but(MENDED, "i % accumulation_steps == 0", "(i + 1) % accumulation_steps == 0"),
+        ["(first-window-short)", "windows of 3, 4 and 4"],
+    ),
+    "softmax": (
+        but(MENDED, "model(images), labels", "model(images).softmax(-1), labels"),
+        ["(softmax-before-cross-entropy)"],
+    ),
+    "another rate": (
+        but(MENDED, "    count = 0\n    for", "    optimizer.param_groups[0]['lr'] *= 4\n    count = 0\n    for"),
+        ["(changed-settings)", "lr=0.2"],
+    ),
 }
 
 
@@ -360,11 +384,52 @@ SAID_OF_TOKENS = {
     "a step each": (but(SOLVED, "        optimizer.step", "            optimizer.step"), ["(step-every-micro-batch)"]),
     "another loss": (
         but(SOLVED, "(loss / count)", "((loss + 100 * sum(p.square().sum() for p in model.parameters())) / count)"),
-        ["no multiple of its gradient"],
+        ["(another-loss)", "no multiple of the gradient of the loss that is asked for", "no term beside it"],
     ),
     "classes in the wrong place": (
         but(SOLVED, "scores.flatten(0, 1), targets.flatten()", "scores, targets"),
         ["Expected target size", "learner.py:"],
+    ),
+    "4 written down": (
+        but(SOLVED, "islice(micro_batches, accumulation_steps)", "islice(micro_batches, 4)"),
+        ["With accumulation_steps=3, and 6 micro-batches", "(n-written-down)", "windows of 4 and 2"],
+    ),
+    "one divisor, of the first micro-batch": (
+        but(SOLVED, token_loop._COUNT, "(window[0][1][:, 1:] != -100).sum() * len(window)"),
+        ["(wrong-divisor)", "divided by one number, by 380 where there are 511 and by 132 where there are 325 tokens"],
+    ),
+    "one divisor, nearly": (
+        but(SOLVED, token_loop._COUNT, f"{token_loop._COUNT} - len(window)"),
+        ["(wrong-divisor)", "by 507 where there are 511"],
+    ),
+    "a mean, divided by the count": (
+        but(SOLVED, TEXT_SUM, TEXT_MEAN),
+        ["(double-division)", "divided by the tokens of the whole window once more"],
+    ),
+    "a mean of losses one by one": (
+        but(but(SOLVED, TEXT_SUM, TEXT_SUM.replace('"sum")', '"none").mean()')), "/ count", "/ len(window)"),
+        ["(token-weighting)", "a mean of the losses divides by all places of its own micro-batch, padding among them"],
+    ),
+    "both cut at the end": (
+        but(SOLVED, PAIRS, "model(tokens)[:, :-1], labels[:, :-1]"),
+        ["(unshifted-loss)", "against its own token"],
+    ),
+    "softmax": (but(SOLVED, "model(tokens)[", "model(tokens).softmax(-1)["), ["(softmax-before-cross-entropy)"]),
+    "lines left out": (
+        but(SOLVED, "            scores,", "            tokens, labels = tokens[:2], labels[:2]\n            scores,"),
+        ["(lines-left-out)", "22 of 40 lines had a part in a backward, micro-batch 1 with 2 of 3"],
+    ),
+    "step outside the loop": (
+        but(SOLVED, "        optimizer.step()", "    optimizer.step()"),
+        ["(one-update-a-pass)", "each pass of 6 micro-batches had one update"],
+    ),
+    "eval mode": (
+        but(SOLVED, "    micro_batches =", "    model.eval()\n    micro_batches ="),
+        ["(eval-mode)"],
+    ),
+    "an optimizer of its own": (
+        but(SOLVED, "    micro_b", "    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)\n    micro_b"),
+        ["(another-optimizer)"],
     ),
     "for ever": (
         "def train(model, loader, optimizer, accumulation_steps):\n    while True: next(iter(loader))\n",
@@ -413,6 +478,18 @@ def test_02d_nothing_shown_names_a_fault():
     assert [f"Loop {name}" in repr(shown) for name in RIGHT_NAMES] == [True] * 5
 
 
+def test_02d_no_loop_is_known_by_its_scale_alone():
+    units = {loop.slug: loop.trace.unit for loop in mystery_weights.LOOPS}
+    assert units["token-weighting"] == units["right"] == "tokens"
+    assert mystery_weights.show()._repr_html_().count("What each token weighs") == 2
+    assert not re.search("would count|counts examples", repr(mystery_weights.PROBLEM.hint(3)))
+
+
+def test_02d_a_loop_without_a_fault_on_the_data_of_another_pitfall():
+    words = told(Loop("A", "right", {"examples": 9, "accumulation_steps": 2}, data="token-weighting").trace)
+    assert words.startswith("Every token weighs 1")
+
+
 def test_02d_right_names_however_they_are_spelt():
     answer = RIGHT_NAMES | {"A": " Tail divisor ", "B": "Right", "C": "MISSING-DIVISION"}
     assert mystery_weights.PROBLEM.examine(answer).status == "right"
@@ -424,7 +501,7 @@ def test_02d_right_names_however_they_are_spelt():
         ({"C": "double-division"}, ["(too-much-for-too-little)", "weighs 0.25 instead of 1", "with loop C"]),
         ({"A": "tail-dropped"}, ["(little-for-nothing)", "12 of 28 examples (micro-batches 5 to 7) are lost"]),
         ({"A": "mean-of-means"}, ["(not-mean-of-means)", "would show nothing of it on these data"]),
-        ({"D": "mean-of-means"}, ["(tokens-for-examples)", "counts examples, and loop D counts tokens"]),
+        ({"D": "mean-of-means"}, ["(tokens-for-examples)", "1 in a micro-batch of 4, 2 in", "scale counts tokens"]),
         ({"E": "double-division"}, ["(not-double-division)", "weighs 0.25 instead of 1"]),
         ({"E": "missing-devision"}, ["is not among the answers; the nearest is 'missing-division'"]),
         ({"E": "stale-gradients"}, ["is not among the answers"]),

@@ -60,6 +60,14 @@ def test_exact_that_cannot_be_read(value):
     assert "`no_norm`: cannot be read" in said(exact_or_not.check(EXACT | {"no_norm": value}))
 
 
+def test_answers_in_other_words_are_said_back():
+    text = said(exact_or_not.check(EXACT | {"no_norm": True, "batchnorm": "never", "layernorm": " Exact "}))
+    assert text.endswith("(Read: True as 'exact', 'never' as 'no'.)")
+    text = said(exact_or_not.check(EXACT | {"dropout": False, "batchnorm": ...}))
+    assert "6 of 8 are right. (Read: False as 'no'.)" in text
+    assert "Read:" not in said(exact_or_not.check(EXACT)) + said(exact_or_not.check(EXACT | {"dropout": "no"}))
+
+
 def test_exact_partly_filled():
     text = said(exact_or_not.check(EXACT | {"dropout": ...}))
     assert "7 of 8 are right" in text and "`dropout`: still open" in text
@@ -81,7 +89,7 @@ def test_dropout_is_asked_about_and_not_told():
 
 
 # 04b
-HEAD = "import copy\nimport accumkit as ak\n\n\n"
+HEAD = "import copy\nimport accumkit as ak\nfrom accumkit.checks import replace_norms\n\n\n"
 BY_NAME = """\
 def convert(model):
     for name, module in list(model.named_modules()):
@@ -152,8 +160,27 @@ WRONG = {
     "returns in the loop": (
         "def convert(model):\n    for name, child in model.named_children():\n        return convert(child)\n"
         "    return model\n",
-        ["(names-lost)", "It is a Conv2d"],
+        ["(names-lost)", "It is a Conv2d", "stands inside the loop; is that meant?"],
     ),
+    "returns the model in the loop": (
+        replace_norms.PROBLEM.solution_source.replace("\n    return model", "\n        return model"),
+        ["(returns-in-loop)", "Left: `stem.1`", "stands inside the loop", "The `return` at learner.py:"],
+    ),
+    "returns after the first layer": (
+        PARENTS.replace("(norm.to(child.weight))", "x").replace(
+            "norm.to(child.weight))\n", "norm.to(child.weight))\n                return network\n"),
+        ["(returns-in-loop)", "are never seen"],
+    ),
+    "another network": ("def convert(model):\n    return replace_norms.network()\n",
+                        ["(another-network)", "another network than the one that was given", "off by 0.38"]),
+    "a copy as it was": ("def convert(model):\n    return copy.deepcopy(model)\n", ["(another-network)"]),
+    "swapped": (
+        BY_NAME.replace("channels // 4, channels", "channels, channels // 4"),
+        ["(swapped)", "8 groups of 2 channels", "number of groups first"],
+    ),
+    "swapped, 4 written down": (BY_NAME.replace("channels // 4, channels", "channels, 4"), ["(swapped)"]),
+    "32 groups": (BY_NAME.replace("channels // 4,", "32,"), ["(groups-do-not-divide)", "8, 12 and 20 channels"]),
+    "not whole": (BY_NAME.replace("channels // 4", "channels / 4"), ["(not-whole)", "has 2.0 groups", "with `//`"]),
     "rebuilt": (
         KIT.replace("return", "model =") + "    return nn.Sequential(*model.children())\n",
         ["(names-lost)", "It is a Sequential"],
@@ -190,7 +217,7 @@ WRONG = {
     "momentum 0": (every("m.momentum = 0.0"), ["(batchnorm-momentum)", "off by 0.38"]),
     "weights fixed": (every("m.requires_grad_(False)"), ["(frozen-weights-only)", "off by 0.38"]),
     "a word": ("def convert(model):\n    return 'done'\n", ["the function returned 'done'"]),
-    "nothing": ("def convert(model):\n    model.eval()\n", ["(not-returned)", "still has BatchNorm"]),
+    "nothing": ("def convert(model):\n    model.eval()\n", ["(not-returned)", "Apart from that, the network that was"]),
     "two arguments": ("def convert(model, groups):\n    return model\n", ["takes (model, groups)", "this argument"]),
     "raises": ("def convert(model):\n    1 / 0\n", ["ZeroDivisionError", "learner.py:"]),
     "recursion": ("def convert(model):\n    return convert(model)\n", ["RecursionError"]),
@@ -269,6 +296,14 @@ def test_momenta_in_any_form(given):
         ({"momentum": 0.1 ** (1 / 6)}, ["(root-of-m)"], ["0.0174"]),
         ({"momentum": 1 - 0.1 ** (1 / 6)}, ["(root-of-m)"], ["0.0174"]),
         ({"momentum": 5}, ["from 0 to 1"], ["0.0174"]),
+        ({"momentum": 1 - 0.9**1 / 6}, ["(missing-brackets)", "`** (1 / 6)`", "nearly all of the way"], ["0.0174"]),
+        ({"momentum": 1 - (1 - 0.1) * 1 / 6}, ["(missing-brackets)"], ["0.0174"]),
+        ({"momentum": 1.74}, ["(percent)", "divide by 100"], ["0.0174"]),
+        ({"momentum": 10}, ["(percent)"], ["0.0174"]),
+        ({"momentum": 1.67}, ["(percent)"], ["0.0174", "0.0167"]),
+        ({"acts_as": 46.9}, ["(percent)", "divide by 100"], ["0.469"]),
+        ({"acts_as": 60}, ["(percent)"], ["0.469"]),
+        ({"acts_as": -1}, ["from 0 to 1"], ["0.469"]),
         ({"momentum": float("nan")}, ["nan is given, and a number"], ["0.0174"]),
         ({"momentum": "1 - 0.9 ** (1 / 6)"}, ["without quotes"], ["0.0174"]),
         ({"acts_as": 0.1}, ["(one-forward)"], ["0.47", "0.469"]),

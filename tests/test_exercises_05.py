@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import inspect
+import math
 import re
 
 import numpy
 import pytest
 import torch
 
-from accumkit.checks import amp_loop, overflowed_window, scaler_mystery, stalled_sum
+from accumkit.checks import amp_loop, amp_runs, overflowed_window, scaler_mystery, stalled_sum
 from accumkit.checks.amp_words import REFUSALS
 from accumkit.checks.attempts import attempted
+from accumkit.checks.autocast_seen import forwards_of, not_under
+from accumkit.checks.scaler_runs import logged
 
 HEAD = """\
 from itertools import islice
@@ -30,7 +33,9 @@ END = """\
 PLAIN = (
     """\
     for i, (x, y) in enumerate(loader, 1):
-        scaler.scale(F.cross_entropy(model(x), y) / accumulation_steps).backward()
+        with torch.autocast("cpu", dtype=torch.float16):
+            loss = F.cross_entropy(model(x), y)
+        scaler.scale(loss / accumulation_steps).backward()
         if i % accumulation_steps == 0:
 """
     + END
@@ -40,7 +45,7 @@ WINDOWS = """\
     while window := list(islice(batches, accumulation_steps)):
         optimizer.zero_grad(set_to_none=False)
         for x, y in window:
-            with torch.autocast("cpu", dtype=torch.bfloat16):
+            with torch.autocast("cpu", torch.float16):
                 loss = F.cross_entropy(model(x), y) / len(window)
                 scaler.scale(loss).backward()
         scaler.unscale_(optimizer)
@@ -52,7 +57,9 @@ SUMMED = (
     """\
     count = 0
     for i, (x, y) in enumerate(loader):
-        scaler.scale(F.cross_entropy(model(x), y, reduction="sum")).backward()
+        with torch.autocast("cpu", dtype=torch.half):
+            output = model(x)
+        scaler.scale(F.cross_entropy(output, y, reduction="sum")).backward()
         count += len(y)
         if (i + 1) % accumulation_steps == 0:
             for p in model.parameters():
@@ -95,8 +102,19 @@ IF_FINITE = PLAIN.replace(
 MEASURED = PLAIN.replace(
     "        if i", "        torch.nn.utils.clip_grad_norm_(model.parameters(), float('inf'))\n        if i"
 )
-SCALED_FIRST = PLAIN.replace("scaler.scale(F.cross_entropy(model(x), y) / accumulation_steps)",
-                             "(scaler.scale(F.cross_entropy(model(x), y)) / accumulation_steps)")  # fmt: skip
+SCALED_FIRST = PLAIN.replace("scaler.scale(loss / accumulation_steps)", "(scaler.scale(loss) / accumulation_steps)")
+AROUND = '    with torch.autocast("cpu", dtype=torch.float16):\n' + "".join(
+    f"    {line}\n" for line in PLAIN.replace("        with torch", "        if True or (torch").replace(
+        "float16):", "float16)):").splitlines()
+)  # fmt: skip
+VALIDATED = (
+    PLAIN
+    + """\
+    with torch.no_grad():
+        for x, y in [(x, y)]:
+            F.cross_entropy(model(x), y)
+"""
+)
 RIGHT = {
     "windows": WINDOWS,
     "summed": SUMMED,
@@ -107,7 +125,8 @@ RIGHT = {
     "stepped if finite": IF_FINITE,
     "also measured": MEASURED,
     "scaled first": SCALED_FIRST,
-    "no autocast": PLAIN,
+    "one autocast for all": AROUND,
+    "validated in float64": VALIDATED,
 }
 
 
@@ -155,7 +174,7 @@ WRONG = {
         .replace("            scaler.update()\n", "").replace("scaler.step(optimizer)", "optimizer.step()"),
         ["(loss-not-scaled)", "No loss was scaled"],
     ),
-    "scaled twice": (PLAIN.replace("scaler.scale(F", "scaler.scale(scaler.get_scale() * F"), ["by one factor", "once"]),
+    "scaled twice": (PLAIN.replace("scale(loss", "scale(scaler.get_scale() * loss"), ["by one factor", "once"]),
     "unscaled by hand": (
         PLAIN.replace("scaler.unscale_(optimizer)", "[p.grad.div_(scaler.get_scale()) for p in model.parameters()]"),
         ["(clip-before-unscale)", "call `scaler.unscale_(optimizer)` first"],
@@ -167,10 +186,45 @@ WRONG = {
     ),
     "a step each": (PLAIN.replace("i % accumulation_steps == 0", "True"), ["(step-every-micro-batch)"]),
     "off by one": (PLAIN.replace("i % acc", "(i - 1) % acc"), ["(off-by-one)", "`enumerate(loader, 1)`"]),
+    "the first window too short": (PLAIN.replace("i % acc", "(i + 1) % acc"), ["(first-window-short)", "3, 4 and"]),
+    "the first window too long": (
+        PLAIN.replace("loader, 1", "loader").replace("if i %", "if i > 0 and i %"), ["(first-window-long)", "5 and 4"],
+    ),
+    "one step a pass": (PLAIN.replace("            ", "    ").replace("    loss =", "            loss =").replace(
+        "        if i % accumulation_steps == 0:\n", ""), ["(one-update-a-pass)", "12 micro-batches"]),
+    "no brackets": (PLAIN.replace("loader, 1", "loader").replace("if i %", "if i + 1 %"), ["brackets"]),
+    "updated before the step": (
+        PLAIN.replace("            scaler.step(optimizer)\n            scaler.update()\n",
+                      "            scaler.update()\n            scaler.step(optimizer)\n"),
+        ["(update-before-step)", "let `scaler.update()` follow `scaler.step(optimizer)`"],
+    ),
+    "updated before the step, not unscaled": (
+        SCALED_LIMIT.replace("            scaler.step(optimizer)\n            scaler.update()\n",
+                             "            scaler.update()\n            scaler.step(optimizer)\n"),
+        ["(update-before-step)"],
+    ),
+    "no autocast": (
+        PLAIN.replace('with torch.autocast("cpu", dtype=torch.float16)', "if True"),
+        ["(no-autocast)", "To change, at learner.py:", "`with torch.autocast("],
+    ),
+    "autocast for the loss alone": (
+        PLAIN.replace("        with torch", "        output = model(x)\n        with torch").replace(
+            "entropy(model(x)", "entropy(output"),
+        ["(no-autocast)"],
+    ),
+    "autocast in the first window": (
+        PLAIN.replace("dtype=torch.float16", "dtype=torch.float16, enabled=i <= accumulation_steps"), ["(no-autocast)"],
+    ),
+    "bfloat16": (PLAIN.replace("float16", "bfloat16"), ["(other-autocast-dtype)", "on in bfloat16, which"]),
+    "the CPU's own autocast": (PLAIN.replace(", dtype=torch.float16", ""), ["(other-autocast-dtype)"]),
+    "autocast, and a line that fails elsewhere": (
+        "    assert accumulation_steps == 4\n" + PLAIN, ["(other-numbers)", "AssertionError", "learner.py:"],
+    ),
+    "4 written down": (PLAIN.replace("% accumulation_steps", "% 4"), ["(other-numbers)", "`accumulation_steps=3`"]),
     "divided twice": (PLAIN.replace("/ accumulation_steps", "/ accumulation_steps / accumulation_steps"),
                       ["(double-division)", "divide once"]),
     "half": ("    model.half()\n" + PLAIN.replace("model(x)", "model(x.half())"), ["float16"]),
-    "returns early": (PLAIN + "            return\n", ["were left out", "return inside its loop"]),
+    "returns early": (PLAIN + "            return\n", ["Only 8 micro-batches of 24", "inside its loop"]),
     "raises": (PLAIN.replace("accumulation_steps == 0", "acumulation_steps == 0"), ["NameError", "learner.py:"]),
     "detached": (PLAIN.replace("model(x)", "model(x).detach()"), ["does not require grad"]),
 }  # fmt: skip
@@ -183,6 +237,35 @@ def test_other_wrong_loops_with_a_scaler(name):
     assert outcome.status == "not yet"
     assert [part for part in parts if part not in said(outcome)] == [], outcome
     assert " at None" not in repr(outcome)
+    assert "Windows of" not in said(outcome) and "declare the one" not in said(outcome)
+
+
+WHOLE_ORDER = re.compile(r"unscale.*clip.*step.*update", re.IGNORECASE)
+
+
+@pytest.mark.parametrize("body", [answer.source for answer in amp_loop.WRONG_ANSWERS] + [w for w, _ in WRONG.values()])
+def test_no_feedback_states_the_whole_order(body):
+    outcome = attempted(amp_loop.PROBLEM, body) if "def train" in body else loop(body)
+    assert not WHOLE_ORDER.search(said(outcome)), outcome
+
+
+def test_autocast_inside_of_the_model_is_seen():
+    model = amp_runs.setting().model
+    model.forward = torch.autocast("cpu", dtype=torch.float16)(model.forward)
+    with forwards_of(model) as seen:
+        model(torch.ones(1, 64, dtype=torch.float64))
+    assert seen and not_under(torch.float16, seen) is None
+
+
+def test_nothing_stays_on_the_model_that_was_looked_at():
+    model = amp_runs.setting().model
+    with pytest.raises(ValueError, match="in the loop"), forwards_of(model) as seen:
+        model(torch.ones(1, 64, dtype=torch.float64))
+        raise ValueError("in the loop")
+    layers = [layer for layer in model.modules() if list(layer.parameters(recurse=False))]
+    assert [forward.dtype for forward in seen] == [None] * len(layers)
+    assert not any(layer._forward_pre_hooks for layer in model.modules())
+    assert "(no-autocast)" in not_under(torch.float16, seen)[0] and not_under(torch.float16, []) is None
 
 
 @pytest.mark.parametrize(
@@ -198,9 +281,9 @@ def test_what_is_no_loop(source, part):
 
 
 def test_the_loop_that_others_are_held_against_is_the_solution():
-    own = inspect.getsource(amp_loop._train).splitlines()
+    own = inspect.getsource(amp_runs.train).splitlines()
     shown = amp_loop.PROBLEM.solution_source.splitlines()
-    assert own[1:] == shown[2:]
+    assert own[2:] == shown[2:]
 
 
 def test_a_loop_that_does_not_end(monkeypatch):
@@ -225,14 +308,14 @@ def test_each_refusal_is_one_that_torch_has():
 
 
 def test_the_overflow_of_the_check_is_one():
-    setting = amp_loop._setting(amp_loop.SPOILED)
+    setting = amp_runs.setting(amp_runs.SPOILED)
     scaler, optimizer = setting.arguments["scaler"], setting.arguments["optimizer"]
-    x, y = list(setting.loader)[amp_loop.SPOILED]
+    x, y = list(setting.loader)[amp_runs.SPOILED]
     scaler.scale(torch.nn.functional.cross_entropy(setting.model(x), y)).backward()
     assert not all(p.grad.isfinite().all() for p in setting.model.parameters())
     scaler.step(optimizer)
     scaler.update()
-    assert scaler.get_scale() == amp_loop.SCALE / 2
+    assert scaler.get_scale() == amp_runs.SCALE / 2
 
 
 # 05b
@@ -332,6 +415,15 @@ def test_sums_in_values_of_any_kind():
         ({"float32": 512}, "(too-early)"),
         ({"float32": 1000}, "24 binary digits"),
         ({"bfloat16": 32}, "Take the number of gradients"),
+        ({"bfloat16": 64.25}, "(one-too-many)"),
+        ({"bfloat16": 63.75}, "(one-too-few)"),
+        ({"bfloat16": 64.02}, "Take the number of gradients"),
+        ({"float16": 512.25}, "(one-too-many)"),
+        ({"float16": 512.1}, "At how many times the gradient"),
+        ({"float16": 515}, "At how many times the gradient"),
+        ({"float32": 1024.25}, "(one-too-many)"),
+        ({"float32": 1023.75}, "(one-too-few)"),
+        ({"float32": 1024.0001}, "24 binary digits"),
         ({"bfloat16": float("inf")}, "cannot be read"),
         ({"beside": "yes"}, "without quotes"),
         ({"beside": 1}, "True or False is asked for"),
@@ -340,7 +432,7 @@ def test_sums_in_values_of_any_kind():
 )
 def test_sums_that_are_not_right(given, part):
     text = said(stalled_sum.check(SUMS | given))
-    assert text.startswith("Not yet: 7 of 8 are right.") and part in text
+    assert text.startswith("Not yet: 7 of 8 are right.") and part in text and "digits, or let" not in text
 
 
 # 05d
@@ -354,17 +446,44 @@ def test_the_logs_tell_the_runs_apart_and_name_none():
 
 
 def test_the_logs_hold_what_the_hints_say():
-    rows = {name: [scaler_mystery._row(t, u) for u in t.updates] for name, t in
-            ((name, scaler_mystery._trace(slug)) for name, slug in scaler_mystery.RUNS.items())}  # fmt: skip
-    named = {scaler_mystery.RUNS[name]: found for name, found in rows.items()}
-    assert [len(set(row[1].split())) for row in named["scale-changed-in-window"]] == [2] * 4
-    assert [row[5:] for row in named["skipped-update"]] == [("made", "moved"), ("skipped", "moved")] * 2
-    assert {row[5] for row in named["missing-scaler-update"]} == {"skipped"}
-    assert len({row[1] for row in named["missing-scaler-update"]}) == 1
-    assert all(float(row[2]) > 500 for row in named["clip-before-unscale"])
-    for row in named["clip-every-micro-batch"]:
-        assert sorted(map(float, row[4].split())) == list(map(float, row[4].split()))
-    assert [(row[1], row[4], row[5]) for row in named["right"]] == [("1,024 " * 3 + "1,024", "1 1 1 1", "made")] * 4
+    named = {slug: [row[1:] for row in scaler_mystery._cells(slug)] for slug in scaler_mystery.RUNS.values()}
+    assert [len(set(row[0].split())) for row in named["scale-changed-in-window"]] == [2] * 4
+    assert [row[4:] for row in named["skipped-update"]] == [("skipped", "moved")] + [("made", "moved")] * 3
+    assert {row[4:] for row in named["missing-scaler-update"]} == {("skipped", "-")}
+    assert len({row[0] for row in named["missing-scaler-update"]}) == 1
+    assert all(float(row[1].replace(",", "")) > 2**15 for row in named["clip-before-unscale"][1:])
+    for row in named["clip-every-micro-batch"][1:]:
+        assert sorted(map(float, row[3].split())) == list(map(float, row[3].split()))
+    assert named["right"][0][4:] == ("skipped", "-")
+    assert [(row[0], row[3], row[4]) for row in named["right"][1:]] == [("2^16 2^16 2^16 2^16", "1 1 1 1", "made")] * 3
+
+
+def test_no_log_is_known_by_what_it_lacks():
+    """All runs have a scaler, a clip and a schedule, and begin alike; only a fault makes a difference."""
+    for slug in scaler_mystery.RUNS.values():
+        rows = scaler_mystery._cells(slug)
+        assert all(row[1].startswith("2^") and row[2] != "-" and row[3] != "-" for row in rows), slug
+        assert rows[0][1].startswith("2^24 2^24 2^24") and rows[0][5] == "skipped", slug
+    right, *others = ([row[6] for row in scaler_mystery._cells(slug)] for slug in
+                      sorted(scaler_mystery.RUNS.values(), key=lambda slug: slug != "right"))  # fmt: skip
+    assert right == ["-", "moved", "moved", "moved"] and others.count(right) == 3
+
+
+def test_no_number_of_the_logs_is_near_to_where_it_is_rounded_otherwise():
+    for slug in scaler_mystery.RUNS.values():
+        for row in logged(slug):
+            weights = [weight for weight in row.weights if weight is not None]
+            for value, digits in [(row.saw, 2), (row.made, 2), *((weight, 1) for weight in weights)]:
+                if math.isfinite(value):
+                    rounded = {f"{value * factor:.{digits - 1}e}" for factor in (0.998, 1, 1.002)}
+                    assert len(rounded) == 1, (slug, value)
+
+
+def test_running_the_six_warns_of_nothing_and_leaves_random_numbers_alone():
+    logged.cache_clear()
+    before = torch.get_rng_state()
+    scaler_mystery.runs()._repr_html_()
+    assert torch.equal(before, torch.get_rng_state())
 
 
 def test_a_log_named_in_any_spelling():

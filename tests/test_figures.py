@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import itertools
 import re
+from dataclasses import replace
 from itertools import combinations
 from types import SimpleNamespace
 
@@ -308,6 +309,40 @@ def test_verdict_html_without_a_trace_or_findings():
 def test_code_in_findings_is_set_as_code():
     finding = SimpleNamespace(**(vars(verdict().findings[0]) | {"fix": "write `a < b`"}))
     assert "write <code>a &lt; b</code>" in figures.verdict_html(verdict(findings=(finding,)))
+
+
+@pytest.mark.parametrize("trace", [hand.DROPPED, hand.LEAKED, hand.ERASED], ids=["dropped", "leaked", "erased"])
+def test_without_names_nothing_is_called_by_its_name(trace):
+    named = figures.weights_picture(), figures.timeline_picture()
+    shown = figures.weights_picture(names=False), figures.timeline_picture(names=False)
+    words = ("lost", "leaked", "erased")
+    for picture in shown:
+        assert not [word for word in words if word in picture.html(trace) + picture.svg(trace)]
+    assert any(word in picture.svg(trace) for picture in named for word in words)
+    assert shown[1].sentence(trace) == named[1].sentence(trace), "what happened is told all the same"
+    assert [micro.fate for micro in trace.micro_batches] != ["kept"] * len(trace.micro_batches), "and is still known"
+
+
+def test_without_names_what_was_erased_weighs_0_and_what_was_left_over_is_not_drawn():
+    assert figures.weights_picture(names=False).sentence(hand.ERASED) == (
+        "In update 1 one example weighs 1 in micro-batch 3, and 0 in micro-batches 1 and 2; in update 2 one example "
+        "weighs 1 in micro-batch 5, and 0 in micro-batch 4."
+    )
+    trace = trace_of([[(4, 1)], [(4, 1)]], steps=1)
+    trace.updates[1] = trace.updates[1]._replace(carried=0.6)
+    assert figures.weights_picture(names=False).sentence(trace).startswith("Every example weighs 1")
+    assert "left over" not in figures.weights_picture(names=False).svg(trace)
+
+
+def test_a_loop_that_never_clears_is_told_so():
+    def cleared(times: int) -> str:
+        trace = trace_of([[(4, 1)], [(4, 1)]], steps=1)
+        others = [event for event in trace.events if event.kind != "zero_grad"]
+        zeros = [event for event in trace.events if event.kind == "zero_grad"][:times]
+        return figures.describe_timeline(replace(trace, events=others + zeros))
+
+    assert "; zero_grad never runs" in cleared(0)
+    assert "; zero_grad runs once" in cleared(1)
 
 
 def test_a_gradient_left_over_is_told_in_picture_and_words():

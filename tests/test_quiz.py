@@ -356,6 +356,19 @@ def test_after_without_before():
     assert hear(panel).startswith("Handed in. Right: 8 of 8. There is nothing to compare it with")
 
 
+def test_before_after_after_is_refused_calmly():
+    opened, after = panels.quiz("before", strict=True), panels.quiz("after", strict=True)  # two tabs
+    answer(after, RIGHT)
+    after.hand_in.click()
+    answer(opened, RIGHT)
+    opened.hand_in.click()
+    for panel in (opened, panels.quiz("before", strict=True)):
+        assert hear(panel).startswith("The quiz after the lessons is handed in, and it said what is right.")
+        assert panel._asked.layout.display == "none"
+    assert "before" not in recording.kept().progress.quiz
+    assert "There is nothing to compare it with" in hear(panels.quiz("after", strict=True))
+
+
 def test_where_nothing_can_be_kept_the_panel_says_so(learners_folder):
     (learners_folder / ".accumkit").rmdir()
     panel = panels.quiz("before", strict=True)

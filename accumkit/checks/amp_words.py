@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from accumkit.audit import Finding
-from accumkit.trace.record import Event, Trace, Update
+from accumkit.trace.record import Trace, Update
 
-ORDER = "`unscale_`, clip, `step`, `update`"
-ONCE = f"call {ORDER} once a window, in this order, after its last backward"
-
+# Each text says where one call belongs, beside one other: the order of all of them is what the exercise asks for.
 WINDOWS = "count from 1, `enumerate(loader, 1)`, and end a window at `i % accumulation_steps == 0`"
 ADVICE = {
     "clip-before-unscale": "call `scaler.unscale_(optimizer)` first, after the last backward of the window, then clip",
-    "clip-every-micro-batch": f"clip once a window, not after each backward: {ORDER}, in this order",
-    "scale-changed-in-window": f"keep one scale for the whole window, and unscale only at its end: {ONCE}",
+    "clip-every-micro-batch": "clip once a window and not after each backward: at its end, where `.grad` is complete",
+    "scale-changed-in-window": "keep one scale for the whole window: what changes the scale, or takes it out, belongs "
+    "to the window's end and not to a micro-batch",
     "missing-scaler-update": "use the scaler that is given, in all windows, and call `scaler.update()` once after each "
     "`scaler.step(optimizer)`",
     "missing-division": "divide each mean loss by the micro-batches of the window, `loss / accumulation_steps`, before "
@@ -56,28 +54,27 @@ REFUSALS = (
         "unscale_() has already been called on this optimizer",
         "unscale-every-micro-batch",
         "Unscaled more than once in a window",
-        "gradients are unscaled once they are complete: a later micro-batch would add scaled ones to unscaled ones. So "
-        f"{ONCE}",
+        "gradients are unscaled once they are complete, at the end of the window: a later micro-batch would add scaled "
+        "ones to unscaled ones",
     ),
     Refusal(
         "unscale_() is being called after step()",
         "unscale-after-step",
         "Unscaled after the step",
-        f"the step has used the gradients already; {ONCE}",
+        "the step has used the gradients already, so the scale must be out of them before it",
     ),
     Refusal(
         "No inf checks were recorded prior to update",
         "update-every-micro-batch",
         "An update of the scaler without a step",
-        "`scaler.update()` tells the scaler what its `unscale_` and `step` saw; without them there is nothing to tell. "
-        f"So {ONCE}",
+        "`scaler.update()` tells the scaler what its step saw, and without a new step there is nothing to tell. So it "
+        "belongs to the end of a window, once",
     ),
     Refusal(
         "No inf checks were recorded for this optimizer",
         "nothing-to-unscale",
         "The scaler found no gradient",
-        "`unscale_` and `step` look at `.grad`, so they come after the last backward and before `zero_grad`; "
-        f"{ONCE}, then clear the gradients",
+        "`unscale_` and `step` look at `.grad`, so they come after the last backward and before `zero_grad`",
     ),
     Refusal(
         "Attempted unscale_ but _scale is None",
@@ -100,16 +97,35 @@ REFUSALS = (
 )
 
 
-def refusal_of(said: str, events: Sequence[Event]) -> Refusal | None:
+UPDATED_FIRST = Refusal(
+    "",
+    "update-before-step",
+    "The scaler is updated before the step",
+    "let `scaler.update()` follow `scaler.step(optimizer)`: it closes the window, and a step after it belongs to the "
+    "next one for the scaler",
+)
+
+
+def refusal_of(said: str, trace: Trace | None) -> Refusal | None:
     """Return what a text that quotes torch is about, and the events before it."""
     found = next((refusal for refusal in REFUSALS if refusal.words in said), None)
-    if found is None or found.fault != "unscale-after-step":
+    if found is None or trace is None:
         return found
-    since = [event.kind for event in events]
-    while "step" in since or "skipped step" in since:  # only what came after the last step
-        since = since[1:]
-    # torch says the same when the step was that of an earlier window, and no update came between
-    return replace(REFUSALS[0], words=found.words) if "backward" in since else found
+    kinds = [event.kind for event in trace.events]
+    steps = [i for i, kind in enumerate(kinds) if kind in ("step", "skipped step")]
+    since = kinds[steps[-1] + 1 :] if steps else kinds  # what came after the last step
+    whole = since.count("backward") == trace.accumulation_steps
+    if found.fault == "update-every-micro-batch" and whole:  # at a window's end, and not stepped yet
+        return replace(UPDATED_FIRST, words=found.words)
+    if found.fault == "unscale-after-step" and "backward" in since:
+        # torch says the same when the step was that of an earlier window, and no update came between
+        found = replace(REFUSALS[0], words=found.words)
+    if found.fault == "missing-scaler-update":
+        before = kinds[: steps[-1]] if steps else []
+        window = before[len(before) - before[::-1].index("backward") :] if "backward" in before else before
+        if "scaler update" in window:
+            return replace(UPDATED_FIRST, words=found.words)
+    return found
 
 
 def own(trace: Trace, max_norm: float) -> tuple[str, ...] | None:
@@ -119,8 +135,8 @@ def own(trace: Trace, max_norm: float) -> tuple[str, ...] | None:
     if all(micro.scale is None for micro in trace.micro_batches):
         return (
             "The scaler is not used (loss-not-scaled)",
-            "No loss was scaled, so small gradients vanish in float16. To change: "
-            f"`scaler.scale(loss / accumulation_steps).backward()`, and at the end of a window {ORDER}.",
+            "No loss was scaled, so small gradients vanish in float16. To change: call backward on what "
+            "`scaler.scale` returns, and let the scaler make the step.",
         )
     if any(update.scaler is None for update in updates):
         return (
@@ -130,9 +146,9 @@ def own(trace: Trace, max_norm: float) -> tuple[str, ...] | None:
         )
     if any(_unclipped(update, max_norm) for update in updates):
         if trace.count_of("clip"):
-            said = f"A clip that comes after the step clips nothing: the step is made{at}. The order is {ORDER}."
+            said = f"A clip that comes after the step clips nothing: the step is made{at}. Clip before it."
             return "Clipped after the step (clip-after-step)", said
-        said = f"No gradient was clipped before its step{at}. Clip to `max_norm`, once a window; the order is {ORDER}."
+        said = f"No gradient was clipped before its step{at}. Clip to `max_norm`, once a window."
         return "Nothing is clipped (not-clipped)", said
     limits = {update.max_norm for update in updates if update.max_norm is not None}
     if limits - {max_norm}:

@@ -18,6 +18,7 @@ from accumkit.checks.coverage import started_anew, with_coverage
 from accumkit.checks.guarded import Ending, Stop, attribute, run
 from accumkit.checks.trained import steps_elsewhere, with_what_was_trained
 from accumkit.objective import Objective
+from accumkit.trace.record import Trace
 from accumkit.trace.watch import watch
 from accumkit.trace.where import where
 
@@ -80,7 +81,7 @@ def audited(train: Callable, setting: Setting, seconds: float) -> Verdict:
     with steps_elsewhere(model) as elsewhere, watched as trace:
         ending = run(every, seconds)
     if ending.raised or ending.late:
-        return Verdict(UNKNOWN, False, (_told(ending, started_anew(trace, len(batches))),), (), trace)
+        return Verdict(UNKNOWN, False, (_told(ending, started_anew(trace, len(batches)), trace),), (), trace)
     sizes = [len(chunk) for chunk in batches.chunks]
     verdict = with_what_was_trained(audit(trace), sizes, CALLS, batches.passes, elsewhere)
     return with_coverage(verdict, sizes, setting.accumulation_steps, CALLS)
@@ -149,8 +150,25 @@ def _name(train: Callable) -> str:
     return f"{name} ({line})" if line else name
 
 
-def _told(ending: Ending, anew: str | None) -> str:
+def _told(ending: Ending, anew: str | None, trace: Trace) -> str:
     at = f" at {ending.location}" if ending.location else ""
     if ending.raised:
-        return f"The function raised {ending.raised.rstrip('.')}{at}; it cannot be judged before it runs through."
+        why = _why_raised(ending.raised, trace)
+        return f"The function raised {ending.raised.rstrip('.')}{at}; it cannot be judged before it runs through.{why}"
     return f"The function {ending.late}{at}, and was stopped" + (f". {anew}" if anew else ": does its loop end?")
+
+
+def _why_raised(raised: str, trace: Trace) -> str:
+    """Return a sentence on errors that a window's end often makes."""
+    if "StopIteration" in raised:
+        return (
+            " `next` found nothing left: the last window of a pass may be shorter than `accumulation_steps`. An "
+            "`islice` of the iterator takes what there is, and gives an empty list at the end."
+        )
+    cleared = trace.events and trace.events[-1].kind in ("step", "zero_grad")
+    if cleared and ("'NoneType'" in raised or raised.startswith("ZeroDivisionError")):
+        return (
+            " Nothing is left there: the step before has used all gradients, and they are cleared. Do it only if a "
+            "backward came since."
+        )
+    return ""

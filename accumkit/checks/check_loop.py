@@ -9,7 +9,8 @@ import torch
 from accumkit import tasks
 from accumkit.audit import Verdict
 from accumkit.checks.audited import Setting, audited, in_micro_batches
-from accumkit.objective import AccumkitError, classification
+from accumkit.modes import as_new
+from accumkit.objective import AccumkitError, Objective, classification
 from accumkit.trace.watch import check_steps
 
 SIZES = (4, 2, 6, 3, 5, 1, 4, 6, 2, 5, 3)  # examples in the micro-batches, over and over
@@ -45,8 +46,9 @@ def check_loop(train: Callable, accumulation_steps: int = 4, *, seconds: float =
 
     Notes
     -----
-    It runs in a thread of its own. Random generators, warning filters, torch's settings, and torch's functions and
-    methods if it replaced any, are afterwards as they were.
+    It runs in a thread of its own, with torch's modes as in a new session: gradients are recorded, and tensors are made
+    in float32 on the CPU. Random generators, warning filters, torch's settings, and torch's functions and methods if it
+    replaced any, are afterwards as they were.
 
     Examples
     --------
@@ -68,12 +70,17 @@ def check_loop(train: Callable, accumulation_steps: int = 4, *, seconds: float =
         raise AccumkitError(f"accumulation_steps={accumulation_steps}: {MOST_STEPS} at most, for data of this size")
     if not isinstance(seconds, (int, float)) or not seconds > 0:
         raise AccumkitError(f"seconds={seconds!r}: give a number above 0")
+    with as_new():
+        return audited(train, setting_of(accumulation_steps, unequal(accumulation_steps)), seconds)
+
+
+def setting_of(steps: int, sizes: list[int], objective: Objective | None = None) -> Setting:
+    """Return digits in micro-batches of these sizes with a small model; by default for classification."""
     model = tasks.mlp(dtype=torch.float64, hidden=16)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
-    sizes = unequal(accumulation_steps)
     loader = in_micro_batches(tasks.digits(sum(sizes), torch.float64), sizes)
-    arguments = dict(zip(ARGUMENTS, (model, loader, optimizer, accumulation_steps), strict=True))
-    return audited(train, Setting(model, classification(), loader, arguments, accumulation_steps), seconds)
+    arguments = dict(zip(ARGUMENTS, (model, loader, optimizer, steps), strict=True))
+    return Setting(model, objective or classification(), loader, arguments, steps)
 
 
 def unequal(steps: int) -> list[int]:

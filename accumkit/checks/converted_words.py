@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import torch
@@ -13,9 +14,10 @@ EVAL = (
     "In evaluation mode BatchNorm does use fixed statistics, but only until the next `model.train()`, which most "
     "training loops call. Replace the layers."
 )
+HOLDER = "A layer is replaced in the module that holds it: `setattr(parent, name, norm)`."
 PLACE = (
-    "A layer is replaced in the module that holds it: `setattr(parent, name, norm)`. Giving a loop variable a new "
-    "value changes nothing in the network. And each layer has to be found: all six are `nn.BatchNorm2d`."
+    f"{HOLDER} Giving a loop variable a new value changes nothing in the network. And each layer has to be found: all "
+    "six are `nn.BatchNorm2d`."
 )
 NESTED = (
     "`model.named_children()` goes one level down. Go into each child too: let `convert` call itself, or go through "
@@ -23,7 +25,34 @@ NESTED = (
 )
 
 
-def to_mend(model: nn.Module, given: nn.Module) -> list[tuple[str, ...]]:
+DO_NOT_DIVIDE = (
+    "Groups that do not divide the channels (groups-do-not-divide)",
+    "The layers have 8, 12 and 20 channels. No one number of groups gives all of them 4 in each.",
+)
+SIZES = (8.0, 12.0, 20.0)  # channels of the layers
+
+
+def swapped(refused: str) -> tuple[str, ...] | None:
+    """Return heading and sentence on a GroupNorm whose two numbers are swapped, from what PyTorch says of it.
+
+    Examples
+    --------
+    >>> from accumkit.checks.converted_words import swapped
+    >>> swapped("num_channels (2) must be divisible by num_groups (8)")[0]
+    'The two numbers are swapped (swapped)'
+    >>> swapped("num_channels (8) must be divisible by num_groups (32)")
+    """
+    found = re.search(r"num_channels \(([\d.]+)\) must be divisible by num_groups \(([\d.]+)\)", refused)
+    if found is None or float(found[2]) not in SIZES or float(found[1]) in SIZES:
+        return None
+    said = (
+        f"This norm was asked for {found[2]} groups of {found[1]} channels. `nn.GroupNorm` takes the number of groups "
+        "first, then the number of channels, which is that of the layer it replaces."
+    )
+    return "The two numbers are swapped (swapped)", said
+
+
+def to_mend(model: nn.Module, given: nn.Module, returns: str | None = None) -> list[tuple[str, ...]]:
     """Return heading and sentences on each thing that is not as asked; empty where all is.
 
     Parameters
@@ -32,21 +61,31 @@ def to_mend(model: nn.Module, given: nn.Module) -> list[tuple[str, ...]]:
         What the learner's function returned.
     given : nn.Module
         What it was called with, which it may have changed.
+    returns : str, optional
+        The line of a `return` in the function's own loop.
     """
     found = list(replaced(model))
     left = batchnorms(model)
     if left:
-        return [_left(model, given, left, len(found))]
+        return [_left(model, given, left, len(found), returns)]
     gone = [r.name for r in found if r.now is None]
     if gone:
         said = f"It is a {type(model).__name__}, and nothing in it is called {_names(gone)}."
         more = "Return the network that was given, with each new layer where the old one was."
+        more += f" The `return` at {returns} stands inside the loop; is that meant?" * bool(returns)
         return [("What is returned is not the network (names-lost)", said, more)]
     others = [r for r in found if r.groups is None]
     if others:
         kinds = ", ".join(sorted({type(r.now).__name__ for r in others}))
         said = f"In place of {_names([r.name for r in others])} stands {kinds}. Use `nn.GroupNorm`."
         return [("Another layer than GroupNorm (other-norm)", said)]
+    broken = [r.groups for r in found if isinstance(r.groups, float)]
+    if broken:
+        said = (
+            f"The first layer has {broken[0]} groups. `/` gives a number with a decimal point, and PyTorch takes whole "
+            "numbers alone: divide with `//`."
+        )
+        return [("A number of groups that is not whole (not-whole)", said)]
     items = []
     if any(r.groups != r.channels // CHANNELS for r in found):
         items.append(_other_groups([(r.channels, r.groups) for r in found]))
@@ -72,8 +111,16 @@ def to_mend(model: nn.Module, given: nn.Module) -> list[tuple[str, ...]]:
     return items
 
 
-def _left(model: nn.Module, given: nn.Module, left: dict[str, Any], all_of_them: int) -> tuple[str, ...]:
+def _left(
+    model: nn.Module, given: nn.Module, left: dict[str, Any], all_of_them: int, returns: str | None
+) -> tuple[str, ...]:
     """Say why there is BatchNorm in the network, as far as that shows."""
+    if returns:
+        said = (
+            f"The `return` at {returns} stands inside the loop: the function ends when it comes there, and the layers "
+            "that would come later are never seen. It belongs after the loop, as far to the left as the `for`."
+        )
+        return "The loop ends too early (returns-in-loop)", f"Left: {_names(left)}.", said
     names = dotted(model)
     if names:
         said = (
@@ -115,6 +162,12 @@ def _left(model: nn.Module, given: nn.Module, left: dict[str, Any], all_of_them:
             "is still normalised by itself. Replace the layers."
         )
         return f"{head} (batchnorm-momentum)", said
+    if model is not given:
+        said = (
+            "What you return is another network than the one that was given: a copy, or a new one. In neither is a "
+            "layer replaced; let the function work on `model`, which it is given, or on a copy of that."
+        )
+        return f"{head} (another-network)", said, HOLDER
     return f"{head} (nothing-replaced)", PLACE
 
 

@@ -32,14 +32,28 @@ def with_coverage(verdict: Verdict, sizes: Sequence[int], steps: int, calls: int
     if not 0 < ran < due or any(finding.pitfall == "tail-dropped" for finding in verdict.findings):
         return verdict
     windows = [sum(sizes[i : i + steps]) for i in range(0, len(sizes), steps)]
-    if [m.examples for m in verdict.trace.micro_batches] == windows * calls:  # one backward has a whole window
-        return _together(verdict) if verdict.trace.count_of("forward") == ran else _one_backward(verdict)
-    reason = (
-        f"Only {several(ran, 'micro-batch')} of {due} had a backward ({calls} calls, {len(sizes)} each): the others "
-        "were left out. Does the function return inside its loop?"
-    )
+    trained, whole = [m.examples for m in verdict.trace.micro_batches], sum(sizes)
+    forwards = verdict.trace.count_of("forward")
+    if trained == windows * calls and forwards == ran:
+        return _together(verdict)
+    if trained == windows * calls or (forwards >= due and sum(trained) == calls * whole):
+        return _one_backward(verdict, trained == windows * calls, ran == calls)
+    reason = f"Only {several(ran, 'micro-batch')} of {due} had a backward ({calls} calls, {len(sizes)} each)"
     status = DIFFERENT if verdict.status == EQUIVALENT else verdict.status
-    return replace(verdict, status=status, ok=False, reasons=(reason, *verdict.reasons))
+    others = [said for said in verdict.reasons if not said.startswith(("The last pass ended", "The loader was begun"))]
+    reason = f"{reason}: {_which(trained, list(sizes), calls)}"
+    return replace(verdict, status=status, ok=False, reasons=(reason, *others))
+
+
+def _which(trained: list[int], sizes: list[int], calls: int) -> str:
+    """Say which micro-batches of each call were left out, as far as their sizes tell."""
+    taken, rest = divmod(len(trained), calls)
+    if rest == 0 and trained == sizes[:taken] * calls:
+        return f"each call ended after the first {taken}. Does the function return, or break, inside its loop?"
+    if rest == 0 and trained == sizes[-taken:] * calls:
+        first = "the first one was" if len(sizes) - taken == 1 else f"the first {len(sizes) - taken} were"
+        return f"{first} taken from the loader and not trained on. Is there a `next(...)` before the loop?"
+    return "the others were left out. Every micro-batch that the loader gives has a backward of its own."
 
 
 def started_anew(trace: Trace, micro_batches: int) -> str | None:
@@ -64,16 +78,20 @@ def _together(verdict: Verdict) -> Verdict:
     return replace(verdict, status=UNKNOWN, ok=False, reasons=(reason,), findings=())
 
 
-def _one_backward(verdict: Verdict) -> Verdict:
+def _one_backward(verdict: Verdict, of_window: bool, of_pass: bool) -> Verdict:
     trace = verdict.trace
-    right = "the gradient is right, but " if verdict.status == EQUIVALENT else ""
+    right = "the gradient is right, but " if verdict.status == EQUIVALENT and of_window else ""
+    what = "pass" if of_pass else "window"
+    how = f"one for a whole {what}" if of_window or of_pass else "one for several of them"
     finding = Finding(
         "graph-kept",
         f"{several(trace.count_of('forward'), 'forward call')} and {several(len(trace.micro_batches), 'backward call')}"
-        f", one for a whole window: {right}all forwards of the window stay in memory until then, as with the big batch",
+        f", {how}: {right}all forwards of the {what} stay in memory until then, as with the big batch",
         trace.micro_batches[0].location,
         "call `backward()` on each micro-batch's loss, divided by the count of the window, right after its forward; "
         "`.grad` adds them up",
         "cost",
     )
-    return replace(verdict, ok=False, findings=(finding, *verdict.findings))
+    # a step after each of so few backward calls is not one after every micro-batch
+    others = [other for other in verdict.findings if other.pitfall not in ("step-every-micro-batch", "graph-kept")]
+    return replace(verdict, ok=False, findings=(finding, *others))

@@ -8,6 +8,7 @@ from itertools import pairwise
 from accumkit.audit import Verdict
 from accumkit.audit.findings import span
 from accumkit.audit.reading import tolerance_of
+from accumkit.checks.audited import CALLS
 from accumkit.trace.record import MicroBatch, Trace, Update
 
 
@@ -89,8 +90,13 @@ def in_smaller_pieces(verdict: Verdict, micro_batches: Sequence[Sequence[float]]
         return False
     near, windows = tolerance_of(trace), windows_of(trace)
     passes, rest = divmod(len(trace.updates), len(micro_batches))
-    if rest or len(windows) != len(trace.updates) or len(trace.micro_batches) < passes * sum(map(len, micro_batches)):
-        return False
+    if (
+        rest
+        or passes != CALLS
+        or len(windows) != len(trace.updates)
+        or len(trace.micro_batches) < passes * sum(map(len, micro_batches))
+    ):
+        return False  # more passes than were asked for, or micro-batches left out
     counts = [sum(window) for window in micro_batches] * passes
     right = all(w.count == count and w.even(near) for w, count in zip(windows, counts, strict=True))
     return right and pure(windows, near) and divided_by(windows, counts, near)

@@ -7,17 +7,18 @@ import ctypes
 import io
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from time import monotonic  # by its name: a reader's function may replace what the module holds
 from types import FrameType, SimpleNamespace, TracebackType
 from typing import Any
 
 from accumkit.checks.as_it_was import as_it_was
-from accumkit.errors import said
+from accumkit.errors import kind_of, said
 from accumkit.trace.where import where
 
 GRACE = 2.0  # seconds in which a function that is told to stop should do so
+LONG = 300  # characters of an error's text
 SHOWN = 4_000  # characters of what it prints that are let through
 
 
@@ -43,7 +44,9 @@ def run(function: Callable[[], object], seconds: float) -> Ending:
         Without arguments.
     seconds : float
         After which it is stopped. Python code is, at its next line. A call that never comes back from outside
-        Python cannot be: its thread is left behind, and the caller goes on.
+        Python cannot be. Where it lets other threads run, as waiting and torch's own work do, its thread is left
+        behind and the caller goes on. Where it does not, as ``sum`` over a huge range or a regular expression that
+        runs away, nothing in this process runs until it comes back, this function included: restart the kernel.
 
     Returns
     -------
@@ -84,31 +87,60 @@ def run(function: Callable[[], object], seconds: float) -> Ending:
 
 def _of(error: BaseException) -> Ending:
     """Return the ending that an exception is; told where the function ran, so that reading it may take no longer."""
-    if isinstance(error, Stop):
-        return Ending(late=str(error), location=raised_at(error))
-    text = said(error).split("\n")[0][:300]
-    return Ending(raised=f"{type(error).__name__}: {text}" if text else type(error).__name__, location=raised_at(error))
+    location = _asked(lambda: raised_at(error))
+    if issubclass(type(error), Stop):
+        return Ending(late=_text(error), location=location)
+    return Ending(raised=told(error), location=location)
+
+
+def told(error: BaseException) -> str:
+    """Return an exception's class and what it says, in one line, whatever it does when it is asked.
+
+    Examples
+    --------
+    >>> from accumkit.checks.guarded import told
+    >>> told(ValueError("no number."))
+    'ValueError: no number'
+    """
+    text = _text(error)
+    return f"{kind_of(error)}: {text}" if text else kind_of(error)
+
+
+def _text(error: BaseException) -> str:
+    text = _asked(lambda: str.split(said(error), "\n")[0])
+    if text is None:
+        return "(its text cannot be read)"
+    return text if len(text) <= LONG else text[:LONG].rsplit(" ", 1)[0] + " [...]"  # not in the middle of a word
 
 
 def attribute(thing: object, name: str) -> Any:
     """Return an attribute of something a reader made, None where it has none or raises over it."""
+    return _asked(lambda: getattr(thing, name, None))
+
+
+def _asked(question: Callable[[], Any]) -> Any:
+    """Return the answer of something a reader made, None where it raises: even an exit, which is not meant there."""
     try:
-        return getattr(thing, name, None)
-    except Exception:
+        return question()
+    except (Stop, KeyboardInterrupt) as ended:
+        if type(ended) is KeyboardInterrupt and threading.current_thread() is not threading.main_thread():
+            return None  # an interrupt of the caller comes in the main thread alone
+        raise
+    except BaseException:
         return None
 
 
 def _waited(done: threading.Event, seconds: float) -> bool:
-    end = time.monotonic() + seconds
-    while not done.is_set() and (left := end - time.monotonic()) > 0:
+    end = monotonic() + seconds
+    while not done.is_set() and (left := end - monotonic()) > 0:
         done.wait(min(left, 0.1))  # in short steps, so that an interrupt gets through on every system
     return done.is_set()
 
 
 def _stop(thread: threading.Thread, done: threading.Event) -> None:
     """Raise Stop in a thread, again and again, for code that catches everything."""
-    end = time.monotonic() + GRACE
-    while not done.is_set() and time.monotonic() < end:
+    end = monotonic() + GRACE
+    while not done.is_set() and monotonic() < end:
         ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread.ident), ctypes.py_object(Stop))
         done.wait(0.05)
 

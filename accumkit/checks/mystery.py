@@ -28,6 +28,8 @@ class Loop:
         A pitfall of the catalog, or "right" for a loop without one.
     settings : mapping
         Of ``ak.pitfalls.simulate``; where ``epochs`` is left out, as many as the pitfall needs.
+    data : str
+        For a loop without a fault: the pitfall whose data it runs on, such as "token-weighting" for lines of text.
 
     Examples
     --------
@@ -39,6 +41,7 @@ class Loop:
     name: str
     slug: str
     settings: Mapping[str, Any] = field(default_factory=dict)
+    data: str = "missing-division"
 
     @property
     def trace(self) -> Trace:
@@ -59,8 +62,14 @@ class Loop:
         simulation = self._simulation(slug)
         return (simulation.right_trace, "") if slug == RIGHT else (simulation.trace, simulation.reason)
 
+    def on_its_own_data(self, slug: str) -> Trace:
+        """Return what a loop with another fault does on data on which that fault shows, of this size."""
+        needs = pitfalls.CATALOG[slug]
+        settings = dict(self.settings) | {"epochs": needs.epochs, "unequal": needs.unequal}
+        return _simulated(slug, tuple(sorted(settings.items()))).trace
+
     def _simulation(self, slug: str) -> pitfalls.Simulation:
-        own = self.slug if self.slug != RIGHT else slug if slug != RIGHT else "missing-division"
+        own = self.slug if self.slug != RIGHT else slug if slug != RIGHT else self.data
         needs = pitfalls.CATALOG[own]
         settings = {"epochs": needs.epochs, "unequal": needs.unequal} | dict(self.settings)
         return _simulated(own if slug == RIGHT else slug, tuple(sorted(settings.items())))
@@ -89,7 +98,8 @@ class Pictures:
     names: bool = True
 
     def __repr__(self) -> str:
-        said = [f"Loop {loop.name}, {loop.setting}. {told(loop.trace, self.timeline, self.names)}" for loop in self.loops]
+        told_each = [told(loop.trace, self.timeline, self.names) for loop in self.loops]
+        said = [f"Loop {loop.name}, {loop.setting}. {text}" for loop, text in zip(self.loops, told_each, strict=True)]
         return "\n\n".join(textwrap.fill(text, WIDTH, subsequent_indent="    ") for text in said)
 
     def _repr_html_(self) -> str:
@@ -100,7 +110,8 @@ class Pictures:
             name = f"Loop {loop.name}: {loop.setting}"
             if self.timeline:
                 shown.append(timeline_picture(name=f"{name}. What it did", names=self.names).html(loop.trace))
-            weighed = weights_picture(name=f"{name}. What each example weighs", names=self.names)
+            one = "token" if loop.trace.unit == "tokens" else "example"
+            weighed = weights_picture(name=f"{name}. What each {one} weighs", names=self.names)
             shown.append(weighed.html(loop.trace))
         return "".join(shown)
 
@@ -184,7 +195,9 @@ def _instead(loop: Loop, guess: str, timeline: bool) -> str:
     trace, reason = loop.as_if(guess)
     what = "The right loop" if guess == RIGHT else f"A loop with {guess}"
     if trace.unit != loop.trace.unit:
-        return f"{what} counts {trace.unit}, and loop {loop.name} counts {loop.trace.unit}: see its scale."
+        trace = loop.on_its_own_data(guess)
+        said = f"{what}, run on data that are counted in {trace.unit}, gives this: {told(trace, timeline)}"
+        return f"{said} Compare the shape with that of loop {loop.name}, whose scale counts {loop.trace.unit}."
     said = f"{what}, run on the same data, gives this: {told(trace, timeline)}"
     if reason:
         said = f"{what} would show nothing of it on these data. {reason}"

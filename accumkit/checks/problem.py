@@ -10,13 +10,22 @@ from dataclasses import dataclass
 from typing import Any
 
 from accumkit.checks import recording
+from accumkit.checks.guarded import told
 from accumkit.checks.outcome import NOT_ATTEMPTED, NOT_YET, Outcome
 from accumkit.checks.stubs import cut_solution, is_as_given, is_blank, solved
+from accumkit.checks.values import exact
 from accumkit.errors import AccumkitError
+from accumkit.modes import as_new
 
 LEVELS = ("easy", "medium", "hard")
 FAULT = re.compile(r"\(([a-z0-9]+(?:-[a-z0-9]+)*)\)$")
 KINDS = ("write", "mend", "predict", "choose", "read", "mystery")
+
+STRICT = False  # True in the kit's own tests: a judge that raises over a plain answer is a fault of the judge
+ODD = (
+    "Give a function of your own, or numbers, texts and lists, as the exercise asks. If that is what you gave, the "
+    "fault is the check's, not yours."
+)
 
 
 @dataclass(frozen=True)
@@ -48,7 +57,8 @@ class Problem:
     hints : tuple of str
         From a nudge to almost the answer; what follows an empty line is code.
     judge : callable
-        From the learner's object to an `Outcome`; it never raises over what a learner wrote.
+        From the learner's object to an `Outcome`; it should not raise over what a learner wrote, and where it does all
+        the same, the answer is "not yet".
     wrong_answers : tuple of WrongAnswer
         Sources like ``answer``.
     imports : str
@@ -109,16 +119,29 @@ class Problem:
         return outcome
 
     def examine(self, attempt: Any) -> Outcome:
-        """Return what `check` says, and note nothing: for graders and tests."""
+        """Return what `check` says, and note nothing: for graders and tests.
+
+        It runs with torch's modes as in a new session, whatever the notebook has set.
+        """
+        try:
+            with as_new():
+                return self._examined(exact(attempt) if issubclass(type(attempt), dict) else attempt)
+        except AccumkitError as refused:  # not even a function, say: as much a part of learning as a wrong loop
+            return Outcome(NOT_YET, f"{refused}.")
+        except (Exception, SystemExit) as error:  # what a learner made may raise anything over being looked at
+            if STRICT:
+                raise
+            return Outcome(NOT_YET, f"this answer cannot be judged: it raised {told(error)}. {ODD}")
+
+    def _examined(self, attempt: Any) -> Outcome:
         if is_blank(attempt):
             return Outcome(NOT_ATTEMPTED, "put your answer in the cell above, run it, then run this cell again.")
+        if isinstance(attempt, str) and attempt == self.asks:
+            return Outcome(NOT_YET, f"that is a name in quotes. Give what it stands for: `q.check({self.asks})`.")
         if self.kind == "mend" and is_as_given(attempt, self.stub, self.imports):
             said = "as it is given. Change what is wrong in the cell above, run it, then run this cell again."
             return Outcome(NOT_ATTEMPTED, f"`{self.asks}` is still {said}")
-        try:
-            return self.judge(attempt)
-        except AccumkitError as refused:  # not even a function, say: as much a part of learning as a wrong loop
-            return Outcome(NOT_YET, f"{refused}.")
+        return self.judge(attempt)
 
     def hint(self, n: int = 1) -> Outcome:
         """Return hint ``n``, counting from 1, each saying more than the one before; for another n, which there are."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -62,6 +63,11 @@ def notes(kept: Kept) -> list[str]:
         )
     if kept.progress.edited:
         said.append("The progress file was changed by hand at some time; whoever collects it can see that.")
+    if ahead := kept.progress.ahead(time.time()):
+        said.append(
+            f"Something was noted at {ahead}, which is in the future: the clock of this computer was ahead, or is "
+            "behind now. Look whether it is right. Nothing is lost; whoever collects the file can see that, too."
+        )
     return [*said, f"Kept in {shown(kept.file)}, on this computer only."]
 
 

@@ -12,14 +12,13 @@ from typing import Any
 
 from accumkit.checks.outcome import NOT_ATTEMPTED, NOT_YET, RIGHT
 from accumkit.checks.quiz import WHEN
-from accumkit.checks.records import ExerciseRecord, Progress, QuizRecord
+from accumkit.checks.records import MOST, ExerciseRecord, Progress, QuizRecord
 from accumkit.errors import AccumkitError
 
 FORMAT = 1
 WHAT = "accumkit progress"
 LARGEST = 1_000_000  # bytes; a learner's whole way takes some thousand
 MOMENT = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ")
-MOST = 10**9  # a count or a number of seconds that no learner comes to
 
 
 class NewerFormatError(AccumkitError):

@@ -9,8 +9,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from accumkit.checks.outcome import NOT_YET, RIGHT, Outcome
-from accumkit.checks.values import is_number, plain, shown
+from accumkit.checks.values import exact, is_number, plain, shown
 from accumkit.errors import AccumkitError
+
+QUOTES = "\"'` \t\n"  # around a choice that was copied with them
 
 
 @dataclass(frozen=True)
@@ -40,6 +42,8 @@ class Question:
         known exactly, such as a sum of quarters: nothing beside it is "nearly" right then, and slips are as exact.
     choices : sequence of str
         What a str is one of.
+    length_told : bool
+        Whether it may be told how many numbers a list has; not where that is the answer to another question.
     which : bool
         A list says which ones, in any order, and how many they are is part of the question; so it may be empty.
 
@@ -69,6 +73,7 @@ class Question:
     near: float = 1e-3
     choices: Sequence[str] = ()
     which: bool = False
+    length_told: bool = True
 
     def __post_init__(self) -> None:
         right = plain(self.right)
@@ -87,7 +92,9 @@ class Question:
         if isinstance(self.right, str):
             return "one of " + ", ".join(repr(choice) for choice in self.choices)
         if isinstance(self.right, list):
-            return "a list of numbers" if self.which else f"a list of {_numbers(len(self.right))}"
+            return (
+                "a list of numbers" if self.which or not self.length_told else f"a list of {_numbers(len(self.right))}"
+            )
         return "a whole number" if isinstance(self.right, int) else "a number"
 
     def read(self, given: Any) -> Any:
@@ -98,9 +105,10 @@ class Question:
         AccumkitError
             It is not of the kind that is asked for.
         """
+        given = exact(given)
         if isinstance(self.right, str) and isinstance(given, str):
             return self._choice(given)
-        value = sorted(given) if self.which and isinstance(given, set | frozenset) else plain(given)
+        value = sorted(map(plain, given)) if self.which and isinstance(given, set | frozenset) else plain(given)
         if isinstance(value, list) and any(one is None or one is ... for one in value):
             raise AccumkitError(f"{shown(given)} is given, and a part of it is still open")
         if self._fits(value):
@@ -125,8 +133,9 @@ class Question:
 
     def _choice(self, given: str) -> str:
         """Return the choice that a text is, however it is spelt: 'Tail dropped', '`tail_dropped`'."""
-        for spelt in (lambda text: text.strip(), lambda text: "".join(text.lower().split()), _letters):
-            fits = [choice for choice in self.choices if spelt(choice) == spelt(given[:100])]
+        text = given[:100].strip(QUOTES)
+        for spelt in (str, lambda text: "".join(text.lower().split()), _letters):
+            fits = [choice for choice in self.choices if spelt(choice) == spelt(text)]
             if len(fits) == 1:
                 return fits[0]
         known = {_letters(choice): choice for choice in self.choices}
@@ -170,10 +179,11 @@ def judged(attempt: Any, questions: Sequence[Question], praise: str, **more: Any
         ``attempt`` is not a dict, or lacks a name that is asked for.
     """
     names = [question.name for question in questions]
-    if not isinstance(attempt, dict):
+    if not issubclass(type(attempt), dict):
         raise AccumkitError(f"the answer is a dict with {', '.join(map(repr, names))}; given: {shown(attempt)}")
+    attempt = exact(attempt)
     missing = [name for name in names if name not in attempt]
-    odd = [shown(name) for name in attempt if not any(name is known or name == known for known in names)]
+    odd = [shown(name) for name in attempt if type(name) is not str or name not in names]
     unasked = f"{', '.join(odd[:5])}, which nobody asked for"
     if missing:
         raise AccumkitError(f"the answer has no {missing[0]!r}" + f" (but {unasked})" * bool(odd))
@@ -204,6 +214,8 @@ def _item(question: Question, given: Any) -> tuple[str, ...] | None:
         if question.same(value, plain(slip.value)):
             return f"{heading} ({slip.fault})", slip.says
     if isinstance(value, list) and len(value) != len(question.right) and not question.which:
+        if not question.length_told:
+            return heading, f"It has {_numbers(len(value))}, and another number of them is asked for.", question.why
         asked = len(question.right)
         number = f"It has {_numbers(len(value))}; {asked} {'is' if asked == 1 else 'are'} asked for."
         return heading, number, question.why

@@ -184,7 +184,11 @@ def _content(file: Path) -> bytes:
 
 
 def _replace(file: Path, content: bytes) -> None:
-    """Write a file whole or not at all. On Windows a reader holds the file for a moment: try again."""
+    """Write a file whole or not at all; of a link, the file that it leads to.
+
+    On Windows a reader holds the file for a moment: try again.
+    """
+    file = Path(os.path.realpath(file))
     half = file.with_name(f".{FILE}.{os.getpid()}.half")
     try:
         half.write_bytes(content)

@@ -11,6 +11,8 @@ from accumkit.checks.quiz import WHEN, score
 
 PAUSE = 20 * 60  # seconds; who is away for longer than that was not at work
 TIME = "%Y-%m-%dT%H:%M:%SZ"
+DAY = 24 * 3600  # seconds that the clocks of two computers may differ
+MOST = 10**9  # a count or a number of seconds that no learner comes to: there it stays, and the file can be read
 
 
 @dataclass(frozen=True)
@@ -67,17 +69,18 @@ class ExerciseRecord:
         if self.first_right is None:
             gap = span(self.last, later.first)
             seconds += later.seconds + (gap if 0 < gap <= PAUSE else 0)
+        faults = Counter(self.faults) + Counter(later.faults)
         return ExerciseRecord(
             id=self.id,
-            attempts=self.attempts + later.attempts,
+            attempts=min(MOST, self.attempts + later.attempts),
             status=later.status if later.attempts else self.status,
             first=first,
             last=last,
             first_right=_earlier(self.first_right, later.first_right),
-            faults=dict(sorted((Counter(self.faults) + Counter(later.faults)).items())),
+            faults={fault: min(MOST, count) for fault, count in sorted(faults.items())},
             hints=tuple(sorted({*self.hints, *later.hints})),
             solution_seen=_earlier(self.solution_seen, later.solution_seen),
-            seconds=min(seconds, span(first, last)),  # a clock that was set back counts nothing twice
+            seconds=min(seconds, span(first, last), MOST),  # a clock that was set back counts nothing twice
         )
 
 
@@ -168,6 +171,16 @@ class Progress:
     def _all(self) -> list[ExerciseRecord | QuizRecord]:
         return [*self.exercises, *self.quiz.values()]
 
+    @property
+    def late_for_before(self) -> bool:
+        """Whether the quiz after the lessons was handed in, and the one before them was not: it would say nothing."""
+        before, after = (self.quiz.get(when) for when in WHEN)
+        return bool(after and after.finished) and not (before and before.finished)
+
+    def ahead(self, now: float) -> str | None:
+        """Return the latest time in it where that is in the future, by more than clocks may differ; else None."""
+        return self.last if self.last is not None and self.last > moment(now + DAY) else None
+
     def exercise(self, id: str) -> ExerciseRecord | None:
         """Return what is known of an exercise; None where it was not touched."""
         return next((one for one in self.exercises if one.id == id), None)
@@ -179,6 +192,8 @@ class Progress:
             exercises[one.id] = exercises[one.id].then(one) if one.id in exercises else one
         quizzes = dict(self.quiz)
         for when, one in later.quiz.items():
+            if when == "before" and self.late_for_before:
+                continue  # the answers are known by now
             quizzes[when] = quizzes[when].then(one) if when in quizzes else one
         return Progress(
             name=later.name or self.name,

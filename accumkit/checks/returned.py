@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import ast
 import inspect
+import textwrap
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 from accumkit.checks.guarded import attribute, run
 from accumkit.checks.values import shown
 from accumkit.errors import AccumkitError
+from accumkit.trace.where import where
 
 
 def returned(function: Callable, arguments: dict[str, Any], seconds: float) -> Any:
@@ -70,3 +74,28 @@ def _call(function: Callable, arguments: dict[str, Any]) -> Callable[[], Any] | 
             continue
         return lambda p=positional, n=named: function(*p, **n)
     return None
+
+
+def returns_in_loop(function: Callable) -> str | None:
+    """Return the line of the first `return` that stands inside a `for` loop of a function; None without one.
+
+    It is None also where the source cannot be read.
+
+    Examples
+    --------
+    >>> from accumkit.checks.returned import returns_in_loop
+    >>> def first(values):
+    ...     for value in values:
+    ...         return value
+    >>> returns_in_loop(first) is None
+    False
+    """
+    code = attribute(function, "__code__")
+    try:
+        tree = ast.parse(textwrap.dedent(inspect.getsource(function)))
+        loops = [node for node in ast.walk(tree) if isinstance(node, ast.For)]
+        line = next(part.lineno for loop in loops for part in ast.walk(loop) if isinstance(part, ast.Return))
+        line += code.co_firstlineno - 1
+        return where(SimpleNamespace(f_code=code, f_lineno=line, f_lasti=-line, f_back=None))
+    except Exception:  # no such line, no source to be had, or an object of a reader's own
+        return None

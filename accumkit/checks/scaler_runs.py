@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import warnings
 from dataclasses import dataclass
 
 import torch
@@ -13,6 +14,7 @@ from torch.optim.lr_scheduler import LinearLR
 from torch.utils.data import DataLoader
 
 from accumkit import tasks
+from accumkit.modes import as_new
 from accumkit.objective import classification
 from accumkit.studies.nets import one_thread, seeded
 from accumkit.trace.watch import watch
@@ -24,12 +26,13 @@ FAULTS = (
 )  # fmt: skip
 EXAMPLES, MICRO_BATCH, STEPS, PASSES = 32, 4, 4, 2
 LIMIT = 0.1  # what all runs clip to
+HIDDEN, LEARNING_RATE = 32, 0.05  # such that no number in the log is near to where it would be rounded otherwise
 FIRST, BACKOFF = 2.0**24, 2.0**-8  # the scale begins so high that each run skips its first step, and falls far at once
 
 
 @dataclass(frozen=True)
 class Row:
-    """What one window logged."""
+    """What one window logged; where something is not finite, its norms and weights are neither."""
 
     scales: tuple[float, ...]  # what the loss of each micro-batch was multiplied by
     saw: float  # the norm that the last clip of the window returned
@@ -40,6 +43,7 @@ class Row:
 
 
 @functools.cache
+@as_new()
 def logged(slug: str) -> tuple[Row, ...]:
     """Run the loop with a fault of `FAULTS`, or the right one, and return a row for each of its windows.
 
@@ -49,8 +53,10 @@ def logged(slug: str) -> tuple[Row, ...]:
     >>> [row.stepped for row in logged("right")]
     [False, True, True, True]
     """
-    with one_thread(), seeded(0):
-        model = tasks.mlp(hidden=16)
+    with one_thread(), seeded(0), warnings.catch_warnings():
+        # torch warns of a schedule that moves before the first step was made; nobody is to be told which run that is
+        warnings.filterwarnings("ignore", "Detected call of `lr_scheduler.step")
+        model = tasks.mlp(hidden=HIDDEN)
         loader = DataLoader(tasks.digits(EXAMPLES), batch_size=MICRO_BATCH)
         with watch(model, classification(), accumulation_steps=STEPS) as trace:
             windows = _train(model, loader, slug)
@@ -60,7 +66,7 @@ def logged(slug: str) -> tuple[Row, ...]:
 
 def _train(model: nn.Module, loader: DataLoader, slug: str) -> list[tuple]:
     """Train, with one fault or none, and log each window."""
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=LEARNING_RATE)
     scheduler = LinearLR(optimizer, start_factor=1.0, end_factor=0.5, total_iters=PASSES * len(loader) // STEPS)
     scaler, rows = _scaler(), []
     for _ in range(PASSES):

@@ -92,7 +92,7 @@ def is_blank(attempt: Any) -> bool:
     if type(attempt) in (dict, list, tuple):
         return all(value is None or value is ... for value in (attempt.values() if type(attempt) is dict else attempt))
     code = attribute(attempt, "__code__")
-    if code is None:
+    if not issubclass(type(code), CodeType):  # any object may have an attribute of that name
         return False
     idle = {"RESUME", "NOP", "LOAD_CONST", "RETURN_VALUE", "RETURN_CONST"}
     return all(step.opname in idle and (step.opname == "RESUME" or step.argval in (None, ...))
@@ -122,7 +122,7 @@ def is_as_given(attempt: Any, stub: str, imports: str = "") -> bool:
     False
     """
     code = attribute(attempt, "__code__")
-    if not isinstance(code, CodeType):
+    if not issubclass(type(code), CodeType):
         return False
     modules = [compile(source, "stub", "exec", dont_inherit=True) for source in (stub, f"{imports}\n\n{stub}")]
     parts = [part for module in modules for part in module.co_consts if isinstance(part, CodeType)]

@@ -3,36 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple
+from dataclasses import replace
+from functools import partial
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 
 from accumkit import tasks
 from accumkit.audit import Verdict
 from accumkit.audit.findings import listed, number
 from accumkit.audit.reading import tolerance_of
+from accumkit.checks.as_given import AsGiven
 from accumkit.checks.audited import Setting, audited, in_micro_batches
 from accumkit.checks.check_loop import ARGUMENTS
 from accumkit.checks.divisors import divided_by, in_smaller_pieces, pure, uneven, windows_of
-from accumkit.checks.outcome import NOT_YET, RIGHT, Outcome, of_verdict
-from accumkit.checks.window_words import advise, divisor_of, fair, remark
+from accumkit.checks.loss_words import ALL_ELSE, Kind, another_loss, foreign, left_out
+from accumkit.checks.outcome import RIGHT, Outcome, of_verdict
+from accumkit.checks.values import shown
+from accumkit.checks.window_ends import where_windows_end
+from accumkit.checks.window_words import DIVISIONS, advise, divisor_of, fair, one_thing, only_with, remark
+from accumkit.errors import AccumkitError
 from accumkit.objective import Objective, next_token
 
 SIZES = (3, 5, 2, 4, 1, 5)  # lines in the micro-batches: all 20, a full window of four and a tail of two
-TOKENS = divisor_of("tokens with a target", "tokens")
-ALL_ELSE = 0.01  # of a gradient that is no multiple of the objective's: then the loss is another one
-
-
-class Kind(NamedTuple):
-    """A way to count a window, or another loss, and what to say of it."""
-
-    slip: str
-    seen: str
-    change: str
-    of: Callable[..., Any]  # a count of (tokens, labels), or a summed loss of (scores, tokens, labels)
-
+TOKENS = divisor_of("tokens with a target", "tokens", "all places of its own micro-batch, padding among them")
+OTHER_STEPS = 3  # a second run, in which the data end with a full window; a 4 that is written down shows in it
 
 COUNTS = (
     Kind("padding-counted", "divided by all places of its micro-batches, padding among them",
@@ -53,6 +49,10 @@ COUNTS = (
 )  # fmt: skip
 
 COUNT = next_token().count
+CROSS_ENTROPY = (
+    "sum `F.cross_entropy` of the scores as the model gives them, and nothing else: no softmax before it, no term "
+    "beside it"
+)
 NEXT = "score position t against token t + 1: `model(tokens)[:, :-1]` against `labels[:, 1:]`"
 
 
@@ -74,36 +74,73 @@ def _line_means(scores: Tensor, tokens: Tensor, labels: Tensor) -> Tensor:
 LOSSES = (
     Kind("unshifted-loss", "each position is scored against its own token, which the model has just seen", NEXT,
          lambda scores, tokens, labels: _sum(scores, labels)),
+    Kind("unshifted-loss", "each position is scored against its own token, which the model has just seen", NEXT,
+         lambda scores, tokens, labels: _sum(scores[:, :-1], labels[:, :-1])),
     Kind("shifted-the-other-way", "each position is scored against the token before it", NEXT,
          lambda scores, tokens, labels: _sum(scores[:, 1:], labels[:, :-1])),
     Kind("padding-learned", "the places that are filled up are learned too, as if they were text",
          "take the targets from `labels`, which are -100 there, and not from `tokens`",
          lambda scores, tokens, labels: _sum(scores[:, :-1], tokens[:, 1:])),
+    Kind("softmax-before-cross-entropy", "the scores go through a softmax first, and `F.cross_entropy` takes another "
+         "one by itself", "give the scores to `F.cross_entropy` as they are",
+         lambda scores, tokens, labels: _sum(scores.softmax(-1)[:, :-1], labels[:, 1:])),
     Kind("line-means", "each line has a mean of its own, so a token in a short line weighs more",
          "sum over all tokens of the micro-batch, and do not divide by a line's length", _line_means),
 )  # fmt: skip
 
 
 def outcome_of(train: Callable, praise: str, accumulation_steps: int, seconds: float) -> Outcome:
-    """Run a learner's loop on the lines of the Zen of Python, and return what is to be said of it."""
-    verdict = audited(train, _setting(accumulation_steps, Objective(_next_token, COUNT, unit="tokens")), seconds)
-    if verdict.ok or verdict.trace is None or not verdict.trace.updates:
+    """Run a learner's loop on the lines of the Zen of Python, with two values of N, and return what is to be said."""
+    if not callable(train):
+        raise AccumkitError(f"the check needs a function train({', '.join(ARGUMENTS)}); given: {shown(train)}")
+    outcome = _judged(train, praise, accumulation_steps, seconds)
+    if outcome.status != RIGHT:
+        return outcome
+    again = _judged(train, praise, OTHER_STEPS, seconds)
+    return outcome if again.status == RIGHT else only_with(accumulation_steps, OTHER_STEPS, len(SIZES), again)
+
+
+def _judged(train: Callable, praise: str, steps: int, seconds: float) -> Outcome:
+    """Return what is to be said of two passes, with one N."""
+    setting = _setting(steps, Objective(_next_token, COUNT, unit="tokens"))
+    given = AsGiven(setting.model, setting.arguments["optimizer"])
+    with given.seen():
+        verdict = audited(train, setting, seconds)
+    windows = [[COUNT(batch) for batch in window] for window in _batches(steps)]
+    if verdict.ok or in_smaller_pieces(verdict, windows):
+        item = left_out(verdict, SIZES, "line") or given.wrong
+        return one_thing(item, verdict.trace) if item else Outcome(RIGHT, praise, trace=verdict.trace)
+    if (ends := where_windows_end(verdict, train)) is not None:
+        return ends
+    if verdict.trace is None or not verdict.trace.updates:
         return of_verdict(verdict, praise)
-    if in_smaller_pieces(verdict, [[COUNT(batch) for batch in window] for window in _batches(accumulation_steps)]):
-        return Outcome(RIGHT, praise, trace=verdict.trace)
-    explained = _explained(verdict)
-    if explained:
-        item = _counted(verdict, accumulation_steps)
-        if item is None and not verdict.findings:
-            item = uneven(windows_of(verdict.trace), tolerance_of(verdict.trace), "token")
-    else:
-        item = _another_loss(train, verdict, accumulation_steps, seconds)
-    if item is not None:
-        measured = verdict.trace if explained else None  # weights of another loss would say nothing
-        return Outcome(NOT_YET, "there is one thing to mend.", (item,), trace=measured)
+    explained = not foreign(verdict, ALL_ELSE)
+    if (item := _why(train, verdict, steps, seconds, explained)) is not None:
+        return one_thing(item, verdict.trace if explained else None)  # weights of another loss would say nothing
     contradicts = not verdict.findings and fair(verdict.trace)  # a fair picture of half a run
-    outcome = of_verdict(verdict, praise, advise(train, TOKENS), remark=remark(verdict.trace))
+    outcome = of_verdict(_in_tokens(verdict), praise, advise(train, TOKENS), remark=remark(verdict.trace))
     return Outcome(outcome.status, outcome.lead, outcome.items) if contradicts else outcome
+
+
+def _why(train: Callable, verdict: Verdict, steps: int, seconds: float, explained: bool) -> tuple[str, ...] | None:
+    """Return heading and sentences where the exercise knows more than the audit."""
+    if not {finding.pitfall for finding in verdict.findings} - {"double-division", *DIVISIONS}:
+        if (item := left_out(verdict, SIZES, "line")) is not None:
+            return item
+    if not explained:
+        otherwise = None if verdict.findings else CROSS_ENTROPY
+        return another_loss(train, verdict, LOSSES, partial(_setting, steps), seconds, otherwise)
+    item = _counted(verdict, steps)
+    if item is None and not verdict.findings:
+        return uneven(windows_of(verdict.trace), tolerance_of(verdict.trace), "token")
+    return item
+
+
+def _in_tokens(verdict: Verdict) -> Verdict:
+    """Return a verdict whose evidence speaks of tokens where a divisor counts them."""
+    said, meant = "divided by the examples of", "divided by the tokens of"
+    findings = [replace(one, evidence=one.evidence.replace(said, meant)) for one in verdict.findings]
+    return replace(verdict, findings=tuple(findings))
 
 
 def _setting(steps: int, objective: Objective) -> Setting:
@@ -114,33 +151,6 @@ def _setting(steps: int, objective: Objective) -> Setting:
     return Setting(
         model, objective, loader, dict(zip(ARGUMENTS, (model, loader, optimizer, steps), strict=True)), steps
     )
-
-
-def _explained(verdict: Verdict) -> bool:
-    """Return whether the loop's gradients are made of those of the objective."""
-    return all((update.unexplained or 0) < ALL_ELSE for update in verdict.trace.updates)
-
-
-def _another_loss(train: Callable, verdict: Verdict, steps: int, seconds: float) -> tuple[str, ...] | None:
-    """Say which other loss a loop takes, where it is a known one."""
-    for kind in LOSSES:
-        if _takes(train, kind, steps, seconds):
-            at = next((m.location for m in verdict.trace.micro_batches if m.location), "the line with `backward()`")
-            return (
-                f"The loss is another one ({kind.slip})",
-                f"Measured: {kind.seen}.",
-                f"To change, before {at}: {kind.change}.",
-            )
-    return None
-
-
-def _takes(train: Callable, kind: Kind, steps: int, seconds: float) -> bool:
-    def total(model: nn.Module, batch: tuple[Tensor, Tensor]) -> Tensor:
-        return kind.of(model(batch[0]), *batch)
-
-    objective = Objective(total_loss=total, count=lambda batch: len(batch[1]))
-    verdict = audited(train, _setting(steps, objective), seconds)
-    return bool(verdict.trace and verdict.trace.updates) and _explained(verdict)
 
 
 def _counted(verdict: Verdict, steps: int) -> tuple[str, ...] | None:
@@ -167,7 +177,14 @@ def _counted(verdict: Verdict, steps: int) -> tuple[str, ...] | None:
                 f"with a target: one token weighs {listed(weigh[: len(batches)])}, and should weigh 1.",
                 f"To change, at {windows[0].location}: {kind.change}.",
             )
-    return None
+    if not any(finding.pitfall == "token-weighting" for finding in verdict.findings):
+        return None
+    there = [f"by {number(w.divisor)} where there are {number(w.count)}" for w in windows[: len(batches)]]
+    return (
+        "The divisor of a window is not its count (wrong-divisor)",
+        f"Measured: the losses of a window are summed and divided by one number, {listed(there)} tokens with a target.",
+        f"To change, at {windows[0].location}: {TOKENS.divide}.",
+    )
 
 
 def _batches(steps: int) -> Iterator[list[tuple[Tensor, Tensor]]]:

@@ -16,6 +16,7 @@ from accumkit.audit.findings import several
 from accumkit.audit.status import DIFFERENT, EQUIVALENT
 from accumkit.trace.where import where
 
+ONE_PASS = "one pass a call was asked for"
 OFTEN = {1: "once", 2: "twice"}
 
 
@@ -83,11 +84,19 @@ def with_what_was_trained(
     else:
         seen = f"The function went through the loader {OFTEN.get(often, f'{often} times')} in one call"
     status = DIFFERENT if verdict.status == EQUIVALENT else verdict.status
-    reason = f"{seen}: one pass a call was asked for, so each example should be trained on once."
-    return replace(verdict, status=status, ok=False, reasons=(reason, *verdict.reasons))
+    reason = f"{seen}: {ONE_PASS}, so each example should be trained on once."
+    others = [said for said in verdict.reasons if not said.startswith("Windows of ")]  # whose windows say no more
+    return replace(verdict, status=status, ok=False, reasons=(reason, *others))
 
 
 def _not_trained(verdict: Verdict, elsewhere: list[str | None]) -> str:
+    made, forwards = verdict.trace.count_of("step"), verdict.trace.count_of("forward")
+    if made and forwards and not elsewhere:
+        return (
+            f"{several(forwards, 'forward call')} and {several(made, 'optimizer step')}, but no backward: only "
+            "`.backward()` can be watched. Gradients that come from `torch.autograd.grad`, or are put into `.grad` by "
+            "hand, are not seen. Call `backward()` on each loss; it adds to `.grad` by itself."
+        )
     if not elsewhere:
         return f"{verdict.reason} (If a copy of the model was trained: train the one that was given.)"
     at = f" (at {elsewhere[0]})" if elsewhere[0] else ""

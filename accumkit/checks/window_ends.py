@@ -12,29 +12,32 @@ from accumkit.audit.boundary import Boundary, declared_sizes, read_boundary
 from accumkit.audit.findings import listed, several
 from accumkit.checks.divisors import fair
 from accumkit.checks.outcome import NOT_YET, Outcome, heading
+from accumkit.checks.trained import ONE_PASS
 from accumkit.trace.record import Trace
 
 SHOWN = 8  # windows at most
 # What the audit makes of windows like these; a reader who declared nothing is told in other words.
 REPLACED = ("off-by-one", "nested-accumulation")
+AFTER_A_STEP = "stale-gradients"  # what a second step in a row looks like
 NAMED = ("step-every-micro-batch", "tail-dropped", "tail-leaked", "data-reused")  # it says more than "other-windows"
 BRACKETS = (
     "put brackets: `%` comes before `+`, so `{found} accumulation_steps` is `{left}({right} accumulation_steps)`, and "
     "that is no test of a window's end"
 )
 CHANGE = {
-    "never-stepped": "where is `optimizer.step()`, and does its condition ever hold? It belongs inside the loop, at the "
-    "end of each window",
+    "never-stepped": "where is `optimizer.step()`, and does its condition ever hold? It belongs inside the loop, at "
+    "the end of each window",
+    "stepped-twice": "leave out one of the two `optimizer.step()`: the second one goes on with the same gradients",
     "one-update-a-pass": "is `optimizer.step()` inside the loop, at the end of each window? If it is, its condition "
     "holds at the end of the pass only",
     "first-window-short": "the condition holds one micro-batch too early. `(i + 1)` is for `enumerate(loader)`, which "
     "counts from 0; `enumerate(loader, 1)` counts from 1, and there `i` alone is the number of micro-batches",
-    "first-window-long": "the condition holds one micro-batch too late. `enumerate(loader)` counts from 0, so after the "
-    "first window `i` is `accumulation_steps - 1`; `i + 1` is the number of micro-batches, and needs no case for 0",
-    "other-number": "a window ends after `accumulation_steps` micro-batches: look at the number in the condition, and "
-    "at where the counting begins",
-    "other-windows": "step after every `accumulation_steps` micro-batches, and once more at the end of the pass if some "
-    "are left",
+    "first-window-long": "the condition holds one micro-batch too late. `enumerate(loader)` counts from 0, so after "
+    "the first window `i` is `accumulation_steps - 1`; `i + 1` is the number of micro-batches, and needs no case for 0",
+    "other-number": "a window ends after `accumulation_steps` micro-batches: look at the number in the condition, "
+    "or in `islice`, and at where the counting begins",
+    "other-windows": "step after every `accumulation_steps` micro-batches, and once more at the end of the pass if "
+    "some are left",
 }  # fmt: skip
 FAIR = "The picture is fair, for each example is right in its own update; what is wrong is which ones make an update."
 
@@ -61,7 +64,8 @@ def where_windows_end(
     item = _item(verdict, train, {**CHANGE, **(change or {})})
     if item is None:
         return None
-    others = [(heading(finding),) for finding in verdict.findings if finding.pitfall not in REPLACED]
+    replaced = (*REPLACED, AFTER_A_STEP) if _twice(verdict) else REPLACED
+    others = [(heading(finding),) for finding in verdict.findings if finding.pitfall not in replaced]
     lead = "there is one thing to mend."
     if others:
         lead = f"there are {len(others) + 1} things to mend. Begin with the first, and check again: that may mend the "
@@ -75,10 +79,13 @@ def _item(verdict: Verdict, train: Callable | None, change: Mapping[str, str]) -
     trace = verdict.trace
     if verdict.ok or trace is None or not trace.micro_batches:
         return None
+    if any(ONE_PASS in reason for reason in verdict.reasons):
+        return None  # more passes than one a call, which says it all
     boundary = read_boundary(trace)
-    if any(p.ran != p.size for p in boundary.passes):
+    fetched = trace.fetched_sizes
+    if any(p.ran != p.size or p.ran > (fetched[p.epoch] or p.ran) for p in boundary.passes):
         return None  # micro-batches were left out, or cut into pieces: their number says nothing
-    slip = _slip(boundary)
+    slip = "stepped-twice" if _twice(verdict) else _slip(boundary)
     if slip is None or (slip == "other-windows" and any(f.pitfall in NAMED for f in verdict.findings)):
         return None
     title, measured = _told(slip, boundary, trace)
@@ -87,6 +94,15 @@ def _item(verdict: Verdict, train: Callable | None, change: Mapping[str, str]) -
     found = _without_brackets(train)
     advice = found if found and slip in ("never-stepped", "one-update-a-pass", "other-windows") else change[slip]
     return f"{title} ({slip})", f"Measured: {measured}.", f"To change{at}: {advice}."
+
+
+def _twice(verdict: Verdict) -> bool:
+    """Whether every window had two steps, the second of them with the gradients of the first."""
+    after = [event.kind for event in verdict.trace.events if event.kind in ("backward", "step", "zero_grad")]
+    steps = [i for i, kind in enumerate(after) if kind == "step"]
+    again = [i for i in steps if after[i - 1] == "step"]
+    stale = any(finding.pitfall == AFTER_A_STEP for finding in verdict.findings)
+    return stale and bool(again) and 2 * len(again) >= len(steps)
 
 
 def _slip(boundary: Boundary) -> str | None:
@@ -119,6 +135,9 @@ def _told(slip: str, boundary: Boundary, trace: Trace) -> tuple[str, str]:
     if slip == "never-stepped":
         made = f"{several(len(trace.micro_batches), 'micro-batch')} had a backward, and no optimizer step was made"
         return "No update was made", made
+    if slip == "stepped-twice":
+        made = f"{several(trace.count_of('step'), 'step')} for {several(len(boundary.windows), 'window')}"
+        return "Two steps for one window", f"{made}, with no backward and no `zero_grad` between the two of a window"
     if slip == "one-update-a-pass":
         made = f"each pass of {several(ran, 'micro-batch')} had one update, at its end"
         return "One update for a whole pass", f"{made}; accumulation_steps={steps} makes {len(due)} of them"

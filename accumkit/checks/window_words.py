@@ -5,18 +5,25 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from types import CodeType
 from typing import Any
 
 from accumkit.audit import Finding, Verdict
 from accumkit.audit.findings import listed, number
 from accumkit.audit.reading import tolerance_of
-from accumkit.checks.check_loop import check_loop, unequal
+from accumkit.checks.as_given import AsGiven
+from accumkit.checks.audited import Setting, audited
+from accumkit.checks.check_loop import ARGUMENTS, setting_of, unequal
 from accumkit.checks.divisors import Divided, divided_by, fair, in_smaller_pieces, pure, uneven, windows_of
 from accumkit.checks.guarded import attribute
+from accumkit.checks.loss_words import CROSS_ENTROPY, LOSSES, another_loss, foreign, left_out
 from accumkit.checks.outcome import NOT_YET, RIGHT, Outcome, of_verdict
+from accumkit.checks.values import shown
 from accumkit.checks.window_ends import FAIR as ELSE
 from accumkit.checks.window_ends import where_windows_end
+from accumkit.errors import AccumkitError
+from accumkit.objective import Objective
 from accumkit.trace.record import Trace
 
 
@@ -27,19 +34,24 @@ class Divisor:
     divide: str
     of_sums: str  # to a learner whose losses are sums, and are divided by something else
     of_means: str
+    of_places: str  # to one whose losses come one by one, and are averaged by hand
 
 
-def divisor_of(units: str, own: str) -> Divisor:
-    """Return what to say of the right divisor where ``units`` are counted; ``own`` are a micro-batch's."""
+def divisor_of(units: str, own: str, places: str) -> Divisor:
+    """Return what to say of the right divisor where ``units`` are counted; ``own`` are a micro-batch's.
+
+    ``places`` is what a mean over losses that come one by one divides by.
+    """
     divide = (
         f"divide by the count of the whole window, `(loss / count).backward()`: all the {units} that the window holds; "
         "or divide every `p.grad` by it once, just before the step"
     )
     mean = f'`F.cross_entropy` divides by the {own} of its own micro-batch; let it sum, `reduction="sum"`, and {divide}'
-    return Divisor(divide, f"you divide each sum by its own micro-batch's {own}; {divide}", mean)
+    of_places = f"a mean of the losses divides by {places}; take `.sum()`, and {divide}"
+    return Divisor(divide, f"you divide each sum by its own micro-batch's {own}; {divide}", mean, of_places)
 
 
-EXAMPLES = divisor_of("examples", "count")
+EXAMPLES = divisor_of("examples", "count", "the examples of its own micro-batch")
 COUNTED_ON = "divided by all examples up to its end"
 COUNT_ANEW = "count anew for each window: set the count back to 0 after the step, or before the first backward"
 AS_THE_LAST = "divided as if all its micro-batches were as large as the last"
@@ -65,8 +77,13 @@ ADVICE = {
 # Each mended by the one right divisor.
 DIVISIONS = ("missing-division", "tail-divisor", "mean-of-means", "token-weighting")
 
+ONE_OF_TWO = "leave out one of the two divisions, that of the losses or that of `p.grad` before the step"
+OTHER_STEPS = 3  # a second run, in which the data end with a full window; a 4 that is written down shows in it
+
 # Where every bar in the picture is fair, and something is wrong all the same.
 FAIR = {
+    **dict.fromkeys(("off-by-one", "tail-leaked", "nested-accumulation", "zero-every-micro-batch"), ELSE),
+    "double-division": "The picture is fair, for it shows the gradient as it was before the second division.",
     "step-every-micro-batch": "The picture is fair, for each micro-batch has an update to itself; it should share the "
     "update with the others of its window.",
     "tail-dropped": "The picture is fair, for it shows only what had a backward.",
@@ -76,50 +93,96 @@ FAIR = {
 
 
 def outcome_of(train: Callable, praise: str, accumulation_steps: int, seconds: float) -> Outcome:
-    """Run a learner's window loop on unequal micro-batches, and return what is to be said of it."""
-    verdict = check_loop(train, accumulation_steps, seconds=seconds)
-    sizes = unequal(accumulation_steps)
-    if in_smaller_pieces(
-        verdict, [sizes[i : i + accumulation_steps] for i in range(0, len(sizes), accumulation_steps)]
-    ):
-        return Outcome(RIGHT, praise, trace=verdict.trace)
+    """Run a learner's window loop on unequal micro-batches, with two values of N, and return what is to be said."""
+    if not callable(train):
+        raise AccumkitError(f"the check needs a function train({', '.join(ARGUMENTS)}); given: {shown(train)}")
+    outcome = _judged(train, praise, accumulation_steps, unequal(accumulation_steps), seconds)
+    if outcome.status != RIGHT:
+        return outcome
+    again = _judged(train, praise, OTHER_STEPS, unequal(accumulation_steps)[: 3 * OTHER_STEPS], seconds)
+    return outcome if again.status == RIGHT else only_with(accumulation_steps, OTHER_STEPS, 3 * OTHER_STEPS, again)
+
+
+def only_with(steps: int, other: int, micro_batches: int, again: Outcome) -> Outcome:
+    """Return what is to be said of a loop that is right with one N, and not with another one."""
+    lead = (
+        f"with accumulation_steps={steps} all is right. With accumulation_steps={other}, and {micro_batches} "
+        f"micro-batches: {again.lead}"
+    )
+    items = again.items
+    if items and any(re.search(rf"\bwindows of {steps}\b", text) for text in items[0]):
+        _, measured, change, *rest = items[0]
+        at = change.split(": ")[0]
+        mend = f"{at}: write `accumulation_steps` where the loop has a {steps}, or a number that was made from one."
+        items = ((f"Windows of {steps}, whatever N is (n-written-down)", measured, mend, *rest), *items[1:])
+    return replace(again, lead=lead, items=items)
+
+
+def _judged(train: Callable, praise: str, steps: int, sizes: list[int], seconds: float) -> Outcome:
+    """Return what is to be said of two passes over micro-batches of these sizes."""
+    setting = setting_of(steps, sizes)
+    given = AsGiven(setting.model, setting.arguments["optimizer"])
+    with given.seen():
+        verdict = audited(train, setting, seconds)
+    windows = [sizes[i : i + steps] for i in range(0, len(sizes), steps)]
+    if verdict.ok or in_smaller_pieces(verdict, windows):
+        item = left_out(verdict, sizes) or given.wrong
+        return one_thing(item, verdict.trace) if item else Outcome(RIGHT, praise, trace=verdict.trace)
     if (ends := where_windows_end(verdict, train)) is not None:
         return ends
-    if not verdict.ok and not verdict.findings and fair(verdict.trace):
+    if not verdict.findings and fair(verdict.trace):
         verdict = replace(verdict, trace=None)  # a fair picture of half a run would contradict the words
-    if (item := why(verdict)) is not None:
-        return Outcome(NOT_YET, "there is one thing to mend.", (item,), trace=verdict.trace)
+    if (item := _why(train, verdict, sizes, partial(setting_of, steps, sizes), seconds)) is not None:
+        return item
     return of_verdict(verdict, praise, advise(train), remark=remark(verdict.trace))
+
+
+def one_thing(item: tuple[str, ...], trace: Trace | None) -> Outcome:
+    """Return the outcome that one thing to mend amounts to."""
+    return Outcome(NOT_YET, "there is one thing to mend.", (item,), trace=trace)
 
 
 def advise(train: Callable, right: Divisor = EXAMPLES) -> Callable[[Finding], str]:
     """Return what to change for each finding, in words that fit the exercise and what the learner wrote."""
-    sums = "sum" in _constants(attribute(train, "__code__"))
+    words = _constants(attribute(train, "__code__"))
+    sums = "sum" in words
+    otherwise = right.of_sums if sums else right.of_places if "none" in words else right.of_means
 
     def said(finding: Finding) -> str:
         if finding.pitfall in DIVISIONS:
-            return right.of_sums if sums else right.of_means
+            return otherwise
         if finding.pitfall == "double-division":
-            return f"once is enough: {right.divide if sums else right.of_means}"
+            by_hand = "before every step" in finding.evidence
+            return ONE_OF_TWO if by_hand else f"once is enough: {right.divide if sums else otherwise}"
         return ADVICE.get(finding.pitfall) or _without_the_kit(finding.fix)
 
     return said
 
 
-def why(verdict: Verdict) -> tuple[str, ...] | None:
-    """Return in plain words why a loop without a finding is not right; None where the audit's reasons are plain."""
-    if verdict.ok or verdict.trace is None or verdict.findings:
+def _why(
+    train: Callable, verdict: Verdict, sizes: list[int], setting_with: Callable[[Objective], Setting], seconds: float
+) -> Outcome | None:
+    """Return in plain words why a loop is not right, where the audit has no finding, or one that says less."""
+    trace = verdict.trace
+    if trace is None or not trace.updates or {f.pitfall for f in verdict.findings} - {"double-division", *DIVISIONS}:
         return None
-    near = tolerance_of(verdict.trace)
-    windows = windows_of(verdict.trace)
-    if (item := uneven(windows, near, "example")) is not None:
-        return item
-    return _one_divisor(windows, verdict.trace.accumulation_steps, near) if windows and pure(windows, near) else None
+    if (item := left_out(verdict, sizes)) is not None:
+        return one_thing(item, trace)
+    if verdict.findings:
+        return None
+    if foreign(verdict):  # weights of another loss would say nothing
+        item = another_loss(train, verdict, LOSSES, setting_with, seconds, CROSS_ENTROPY)
+        return one_thing(item, None) if item else None
+    near, windows = tolerance_of(trace), windows_of(trace)
+    item = uneven(windows, near, "example")
+    if item is None and windows and pure(windows, near):
+        item = _one_divisor(windows, trace.accumulation_steps, near)
+    return one_thing(item, trace) if item else None
 
 
 def remark(trace: Trace | None) -> Callable[[Finding], str | None]:
     """Return what to say of a picture that is fair although there is a finding."""
-    return lambda finding: FAIR.get(finding.pitfall, ELSE) if fair(trace) else None
+    return lambda finding: FAIR.get(finding.pitfall) if fair(trace) else None
 
 
 def _one_divisor(windows: list[Divided], steps: int, near: float) -> tuple[str, ...] | None:

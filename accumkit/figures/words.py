@@ -196,7 +196,8 @@ def _lost(trace: Trace) -> str:
     unit = trace.unit or "examples"
     lost = sum(_count(micro) for micro in trace.lost)
     total = sum(_count(micro) for micro in trace.micro_batches)
-    return f"{number(lost)} of {counted(total, unit)} ({_micros(trace.lost)}) are lost: they are in no update"
+    are = "is lost: it is" if lost == 1 else "are lost: they are"
+    return f"{number(lost)} of {counted(total, unit)} ({_micros(trace.lost)}) {are} in no update"
 
 
 def _sizes(trace: Trace) -> str:

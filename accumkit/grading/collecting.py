@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -102,6 +103,8 @@ def _learner(who: str, file: str, one: Progress, twice: bool) -> tuple[str, ...]
     before, after = _score(one, "before"), _score(one, "after")
     difference = f"{after - before:+d}" if before is not None and after is not None else NOTHING
     remarks = [f"calls itself {one.name}"] * bool(one.name and one.name != who)
+    ahead = one.ahead(time.time())
+    remarks += [f"noted at {ahead}, in the future: a clock was ahead"] if ahead else []
     remarks += [EDITED] * one.edited + ["more than one file"] * twice
     return (
         who,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from accumkit.offline.folder import Filled, fill
+from accumkit.offline.folder import Filled, check, fill
 from accumkit.offline.platforms import PLATFORMS, Platform, platform
 
-__all__ = ["PLATFORMS", "Filled", "Platform", "fill", "platform"]
+__all__ = ["PLATFORMS", "Filled", "Platform", "check", "fill", "platform"]

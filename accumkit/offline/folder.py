@@ -66,9 +66,8 @@ def fill(
     --------
     It needs a network; in a shell: ``python -m accumkit wheels for-room-12 --platform windows --python 3.12``
     """
-    kinds = [platform(name) for name in platforms]
-    _check_pythons(pythons, needs.lowest_python(project))
-    contents = _contents(folder, project)
+    check(project, folder, platforms, pythons)
+    kinds, contents = [platform(name) for name in platforms], _contents(folder, project)
     filled = []
     try:
         (folder / "wheels").mkdir(parents=True, exist_ok=True)
@@ -84,6 +83,26 @@ def fill(
     except OSError as cause:
         raise AccumkitError(pip.reason(str(cause), kinds[0], pythons[0], folder)) from cause
     return filled
+
+
+def check(project: Path, folder: Path, platforms: Sequence[str], pythons: Sequence[str]) -> None:
+    """Refuse what `fill` cannot do, before it begins.
+
+    Raises
+    ------
+    AccumkitError
+        An unknown platform or version, or a folder with other things in it.
+
+    Examples
+    --------
+    >>> from pathlib import Path
+    >>> from accumkit import course
+    >>> check(course.home(), Path("a-new-folder"), ["windows"], ["3.12"])
+    """
+    for name in platforms:
+        platform(name)
+    _check_pythons(pythons, needs.lowest_python(project))
+    _contents(folder, project)
 
 
 def lay_course(project: Path, folder: Path) -> None:

@@ -12,7 +12,7 @@ from accumkit.checks.quiz_questions import QuizQuestion
 from accumkit.checks.records import QuizRecord
 from accumkit.figures.numbers import listed
 from accumkit.panels.base import TEXT, Answer, Panel
-from accumkit.panels.quiz_words import INTRO, explained, outcome, questions_html
+from accumkit.panels.quiz_words import INTRO, TOO_LATE, explained, outcome, questions_html
 
 # Choices are sentences: they get the whole width, and wrap. "Answer 1" is for screen readers; others see the question.
 STYLE = """<style>
@@ -95,6 +95,9 @@ class QuizPanel(Panel):
 
     def _answer_now(self) -> Answer:
         record = self.record
+        if self.when == "before" and self._kept.progress.late_for_before:
+            self._asked.layout.display = "none"
+            return Answer(TOO_LATE, (), self._place())
         if record is None or record.finished is None:
             return Answer(self._so_far(), (), self._place() if record else "")
         self._asked.layout.display = "none"

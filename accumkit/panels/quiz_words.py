@@ -17,6 +17,10 @@ INTRO = {
     "hand them in, every answer is explained and compared with your first ones. Each answer is kept as you give it. "
     "By keyboard: Tab to an answer, Space to choose it.",
 }
+TOO_LATE = (
+    "The quiz after the lessons is handed in, and it said what is right. Answers to the quiz before them would show "
+    "nothing now, so it stays as it is: not handed in. Nothing is missing for the course."
+)
 VERDICTS = {"right": "Right", "not right": "Not right", "not known": "Not known"}
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 
 from accumkit.audit.findings import listed, row
 from accumkit.audit.verdict import Verdict
+from accumkit.modes import as_new
 from accumkit.pitfalls.bases import BASES
 from accumkit.pitfalls.compiled import compiled
 from accumkit.pitfalls.pitfall import Pitfall
@@ -158,6 +159,7 @@ class Simulation:
 
 
 @functools.lru_cache(maxsize=64)
+@as_new()
 def _after(name: str, right: str, wrong: str, base: str, settings: Settings, epochs: int) -> Outcome:
     longer = replace(settings, epochs=epochs)
     runs = [run(compiled(*text), BASES[base], longer, watched=False) for text in (("right", right), (name, wrong))]

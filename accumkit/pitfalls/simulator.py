@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from accumkit.audit.verdict import audit
+from accumkit.modes import as_new
 from accumkit.objective import AccumkitError
 from accumkit.pitfalls.bases import Base
 from accumkit.pitfalls.compiled import compiled
@@ -21,6 +22,7 @@ from accumkit.pitfalls.settings import Settings
 from accumkit.pitfalls.simulation import Simulation
 
 
+@as_new()
 def simulate(
     what: str | Iterable[str],
     *,

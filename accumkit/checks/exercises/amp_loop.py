@@ -5,27 +5,18 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
 
-import torch
-import torch.nn.functional as F
-from torch.utils.data import TensorDataset
-
-from accumkit import tasks
 from accumkit.audit import Verdict
 from accumkit.audit.status import SCALED
-from accumkit.checks.amp_words import ORDER, advise, own, refusal_of
-from accumkit.checks.audited import Setting, audited, in_micro_batches
+from accumkit.checks.amp_runs import MAX_NORM, as_right, elsewhere, overflowed, setting, with_other_numbers
+from accumkit.checks.amp_words import advise, own, refusal_of
+from accumkit.checks.audited import Setting, audited
 from accumkit.checks.outcome import NOT_YET, RIGHT, Outcome, of_verdict
 from accumkit.checks.problem import Problem, WrongAnswer, but
-from accumkit.checks.returned import returned
+from accumkit.checks.window_ends import where_windows_end
 from accumkit.errors import AccumkitError
-from accumkit.objective import classification
 
-ACCUMULATION_STEPS, MICRO_BATCHES, SIZE = 4, 12, 4
-SCALE, MAX_NORM, LEARNING_RATE = 65536.0, 0.25, 0.1
-SPOILED, TOO_LARGE = 5, 1e306  # the micro-batch that overflows, and what its pixels are multiplied by, in float64
-SECONDS, NEAR = 5, 1e-4
+SECONDS = 5
 
 PRAISE = (
     "each loss is divided and scaled, and once a window, after its last backward, come unscale, clip, step and update. "
@@ -75,50 +66,42 @@ HINTS = (
 )
 
 
-def _setting(spoiled: int | None = None) -> Setting:
-    """Return what a function is run on; in float64, which autocast leaves alone, so that only the order counts."""
-    images, labels = tasks.digits(MICRO_BATCHES * SIZE, torch.float64).tensors
-    if spoiled is not None:
-        images[spoiled * SIZE : (spoiled + 1) * SIZE] *= TOO_LARGE
-    model = tasks.mlp(dtype=torch.float64, hidden=16)
-    loader = in_micro_batches(TensorDataset(images, labels), [SIZE] * MICRO_BATCHES)
-    arguments = {
-        "model": model,
-        "loader": loader,
-        "optimizer": torch.optim.SGD(model.parameters(), lr=LEARNING_RATE),
-        "scaler": torch.amp.GradScaler("cpu", init_scale=SCALE),
-        "accumulation_steps": ACCUMULATION_STEPS,
-        "max_norm": MAX_NORM,
-    }
-    return Setting(model, classification(), loader, arguments, ACCUMULATION_STEPS)
-
-
 def _judge(train: Callable) -> Outcome:
+    run = setting()
     if not callable(train):
-        raise AccumkitError(f"a function train({', '.join(_setting().arguments)}) is needed")
-    setting = _setting()
-    verdict = audited(train, setting, SECONDS)
+        raise AccumkitError(f"a function train({', '.join(run.arguments)}) is needed")
+    verdict = audited(train, run, SECONDS)
     if any(finding.pitfall == "clip-every-micro-batch" for finding in verdict.findings):  # the root of the others
         first = sorted(verdict.findings, key=lambda finding: finding.pitfall != "clip-every-micro-batch")
         verdict = replace(verdict, findings=tuple(first))
-    refused = None if verdict.findings else _refused(verdict)
-    if refused or not (verdict.ok or _limit_scaled_too(verdict, setting)):
-        return refused or of_verdict(verdict, PRAISE, advise, WHY if verdict.status == SCALED else None)
-    item = (own(verdict.trace, MAX_NORM) if verdict.ok else None) or _elsewhere(setting) or _overflowed(train)
+    if not (verdict.ok or _limit_scaled_too(verdict, run)):
+        return _told(verdict, train)
+    item = (own(verdict.trace, MAX_NORM) if verdict.ok else None) or elsewhere(run)
+    item = item or with_other_numbers(train, SECONDS) or overflowed(train, SECONDS)
     if item:
         return Outcome(NOT_YET, "every example weighs what it should, but there is one thing to mend.", (item,))
     return Outcome(RIGHT, PRAISE, trace=verdict.trace)
 
 
-def _limit_scaled_too(verdict: Verdict, setting: Setting) -> bool:
+def _told(verdict: Verdict, train: Callable) -> Outcome:
+    """Say what the audit found, or PyTorch refused."""
+    if not verdict.findings and (refused := _refused(verdict)):
+        return refused
+    ran = bool(verdict.findings) or "cannot be judged" not in verdict.reason
+    if ran and (ends := where_windows_end(verdict, train)):
+        return ends
+    return of_verdict(verdict, PRAISE, advise, WHY if verdict.status == SCALED else None)
+
+
+def _limit_scaled_too(verdict: Verdict, run: Setting) -> bool:
     """Return whether scaled gradients were clipped to a scaled limit, which is as right as it is rare."""
     only = {finding.pitfall for finding in verdict.findings} == {"clip-before-unscale"}
-    return only and _same(setting.model, _right(None, calls=2))
+    return only and as_right(run, calls=2)
 
 
 def _refused(verdict: Verdict) -> Outcome | None:
     """Say what it means where PyTorch's scaler refused a call."""
-    refusal = refusal_of(verdict.reason, verdict.trace.events if verdict.trace else ())
+    refusal = refusal_of(verdict.reason, verdict.trace)
     if refusal is None:
         return None
     line = re.search(r" at ([^;]+); it cannot be judged", verdict.reason)
@@ -131,68 +114,7 @@ def _refused(verdict: Verdict) -> Outcome | None:
     )
 
 
-def _elsewhere(setting: Setting) -> tuple[str, ...] | None:
-    """Say it where the parameters do not end where they should."""
-    if _same(setting.model, _right(None, calls=2)):
-        return None
-    return (
-        "Other updates (other-update)",
-        f"The gradients are right, and the parameters end elsewhere than with {ORDER} once a window. Is the norm of "
-        "all parameters clipped, all at once, and nothing else done to `.grad`?",
-    )
-
-
-def _overflowed(train: Callable) -> tuple[str, ...] | None:
-    """Run a pass in which one micro-batch overflows, and say what is wrong with it."""
-    setting = _setting(SPOILED)
-    head = "An overflow is not survived (overflow)"
-    try:
-        returned(train, setting.arguments, SECONDS)
-    except AccumkitError as failed:
-        return head, f"In a pass in which one micro-batch overflowed, {str(failed).split('; it cannot')[0]}."
-    if not all(p.isfinite().all() for p in setting.model.parameters()):
-        return head, "One micro-batch overflowed, and parameters are not finite now: let `scaler.step` decide to step."
-    if setting.arguments["scaler"].get_scale() == SCALE:
-        return (
-            "The scaler that was given did not learn (other-scaler)",
-            f"One micro-batch overflowed, and the scale of `scaler` should be halved; it is {SCALE:,.0f} as before. "
-            "Use this scaler, and make none of your own.",
-        )
-    if not _same(setting.model, _right(SPOILED)):
-        return head, (
-            "One micro-batch overflowed. Then the windows before and after it should be stepped, and its own skipped, "
-            "with its gradients cleared all the same; the parameters say otherwise."
-        )
-    return None
-
-
-def _right(spoiled: int | None, calls: int = 1) -> Any:
-    """Return the model after the right loop."""
-    setting = _setting(spoiled)
-    for _ in range(calls):
-        _train(**setting.arguments)
-    return setting.model
-
-
-def _train(model, loader, optimizer, scaler, accumulation_steps, max_norm):
-    for i, (images, labels) in enumerate(loader, 1):
-        with torch.autocast("cpu", dtype=torch.float16):
-            loss = F.cross_entropy(model(images), labels)
-        scaler.scale(loss / accumulation_steps).backward()
-        if i % accumulation_steps == 0:
-            scaler.unscale_(optimizer)
-            torch.nn.utils.clip_grad_norm_(model.parameters(), max_norm)
-            scaler.step(optimizer)
-            scaler.update()
-            optimizer.zero_grad()
-
-
-def _same(a: Any, b: Any) -> bool:
-    """Return whether two models went the same way; a clip by hand may differ by the millionth that torch's adds."""
-    first, second, start = (torch.cat([p.detach().flatten() for p in m.parameters()]) for m in (a, b, _setting().model))
-    return bool((first - second).norm() <= NEAR * (second - start).norm())
-
-
+_AUTOCAST = '        with torch.autocast("cpu", dtype=torch.float16):\n'
 _CLIP = "            torch.nn.utils.clip_grad_norm_(model.parameters(), max_norm)\n"
 _UNSCALE = "            scaler.unscale_(optimizer)\n"
 _STEP = "            scaler.step(optimizer)\n"
@@ -215,6 +137,11 @@ WRONG_ANSWERS = (
     WrongAnswer("missing-division", but(ANSWER, "loss / accumulation_steps", "loss")),
     WrongAnswer("step-past-the-scaler", but(ANSWER, "scaler.step(optimizer)", "optimizer.step()")),
     WrongAnswer("clip-after-step", but(ANSWER, _CLIP + _STEP, _STEP + _CLIP)),
+    # the right calls, the last two in the wrong order
+    WrongAnswer("update-before-step", but(ANSWER, _STEP + _UPDATE, _UPDATE + _STEP)),
+    WrongAnswer("no-autocast", but(ANSWER, f"{_AUTOCAST}            loss", "        loss")),
+    WrongAnswer("other-autocast-dtype", but(ANSWER, ", dtype=torch.float16", "")),
+    WrongAnswer("first-window-long", but(but(ANSWER, "loader, 1)", "loader)"), "if i %", "if i > 0 and i %")),
     WrongAnswer("not-clipped", but(ANSWER, _CLIP, "")),
     WrongAnswer("unscale-after-step", but(ANSWER, _UNSCALE + _CLIP + _STEP, _CLIP + _STEP + _UNSCALE)),
     WrongAnswer(

@@ -2,34 +2,39 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 import textwrap
 import warnings
 from collections.abc import Callable
+from dataclasses import replace
 
 import torch
 from torch.optim.lr_scheduler import LinearLR
 
 from accumkit import tasks
-from accumkit.audit.findings import several
+from accumkit.audit import Finding, Verdict
+from accumkit.checks.another_n import also, fixed_steps
 from accumkit.checks.audited import CALLS, Setting, audited, in_micro_batches
 from accumkit.checks.check_loop import unequal
 from accumkit.checks.outcome import NOT_YET, RIGHT, Outcome, of_verdict
 from accumkit.checks.problem import Problem, WrongAnswer, but
+from accumkit.checks.schedule_words import empty, faster, schedule
 from accumkit.checks.stubs import BEGIN, END, INSTEAD
 from accumkit.checks.values import shown
+from accumkit.checks.window_ends import where_windows_end
 from accumkit.errors import AccumkitError
 from accumkit.objective import classification
-from accumkit.trace.record import Trace
 
-ACCUMULATION_STEPS = 4
+ACCUMULATION_STEPS, OTHER_STEPS = 4, 3
 SECONDS = 5  # both calls together take a tenth of one
 ARGUMENTS = ("model", "loader", "optimizer", "scheduler", "accumulation_steps")
 SHORT, EVEN = unequal(ACCUMULATION_STEPS), unequal(ACCUMULATION_STEPS)[: 2 * ACCUMULATION_STEPS]
 
 PRAISE = (
     "a window ends when it is full, and when the data end. Every update has its own examples and no others, and the "
-    "schedule is run through as it was planned, one step an update: measured with a short last window and without one."
+    "schedule is run through as it was planned, one step an update: measured with a short last window and without one, "
+    "and with another N."
 )
 
 MENDED = """\
@@ -79,6 +84,16 @@ ADVICE = {
     "zero-every-micro-batch": "clear the gradients once a window, right after the step",
     "step-every-micro-batch": "step only where a window ends: when it is full, and when the data end",
 }
+MISSED = (
+    "a window also ends where the data do, full or not; you do ask for that, with `len(loader)`, and it is not so at "
+    "the last micro-batch: counted from 0, `i` ends at `len(loader) - 1`; counted from 1, at `len(loader)`"
+)
+WINDOWS = {
+    "first-window-short": "the condition holds one micro-batch too early: say it aloud for the first window, with the "
+    "number that `i` has at its last micro-batch",
+    "first-window-long": "the condition holds one micro-batch too late: say it aloud for the first window, with the "
+    "number that `i` has at its last micro-batch",
+}
 
 
 def _judge(train: Callable) -> Outcome:
@@ -87,87 +102,74 @@ def _judge(train: Callable) -> Outcome:
     outcome = _checked(train, SHORT)
     if outcome.status != RIGHT:
         return outcome
-    even = _checked(train, EVEN)
-    if even.status == RIGHT:
-        return outcome
-    lead = f"with a short last window all is right. Where the data end with a full one ({len(EVEN)} micro-batches), "
-    return Outcome(NOT_YET, lead + even.lead, even.items, trace=even.trace)
+    for sizes, steps, all_right in (
+        (EVEN, ACCUMULATION_STEPS, "with a short last window all is right, but not where the data end with a full one "
+         f"({len(EVEN)} micro-batches)."),
+        (unequal(OTHER_STEPS), OTHER_STEPS, f"with accumulation_steps={ACCUMULATION_STEPS} all is right, but not with "
+         f"{OTHER_STEPS}."),
+    ):  # fmt: skip
+        other = _checked(train, sizes, steps)
+        if other.status != RIGHT:
+            return also(all_right, other)
+    return outcome
 
 
-def _checked(train: Callable, sizes: list[int]) -> Outcome:
+def _checked(train: Callable, sizes: list[int], steps: int = ACCUMULATION_STEPS) -> Outcome:
     """Return what is to be said of two passes over micro-batches of these sizes."""
     model = tasks.mlp(dtype=torch.float64, hidden=16)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
     loader = in_micro_batches(tasks.digits(sum(sizes), torch.float64), sizes)
-    windows = math.ceil(len(sizes) / ACCUMULATION_STEPS)
+    windows = math.ceil(len(sizes) / steps)
     scheduler = LinearLR(optimizer, 1.0, 0.0, total_iters=CALLS * windows)  # planned in updates
-    arguments = dict(zip(ARGUMENTS, (model, loader, optimizer, scheduler, ACCUMULATION_STEPS), strict=True))
+    arguments = dict(zip(ARGUMENTS, (model, loader, optimizer, scheduler, steps), strict=True))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # torch's word on a scheduler that comes first: the check has its own
-        verdict = audited(train, Setting(model, classification(), loader, arguments, ACCUMULATION_STEPS), SECONDS)
+        verdict = audited(train, Setting(model, classification(), loader, arguments, steps), SECONDS)
     if not verdict.ok:
-        return of_verdict(verdict, PRAISE, lambda finding: ADVICE.get(finding.pitfall, finding.fix))
-    said = _empty(verdict.trace, CALLS * windows) or _schedule(verdict.trace, scheduler.last_epoch)
+        return _wrong(verdict, train, len(sizes), steps)
+    said = empty(verdict.trace, CALLS * windows) or schedule(verdict.trace, scheduler.last_epoch)
     if said:
         return Outcome(NOT_YET, "there is one thing to mend.", (said,), trace=verdict.trace)
     return Outcome(RIGHT, PRAISE, trace=verdict.trace)
 
 
-def _empty(trace: Trace, due: int) -> tuple[str, ...] | None:
-    """Return what to say of steps that no micro-batch stands behind."""
-    made = trace.count_of("step")
-    if made <= due:
+def _wrong(verdict: Verdict, train: Callable, size: int, steps: int) -> Outcome:
+    """Return what is to be said of a loop whose updates are not right, or that did not run through."""
+    trace = verdict.trace
+    if (fixed := fixed_steps(trace, size, steps, ACCUMULATION_STEPS)) is not None:
+        return fixed
+    if trace and not verdict.findings and size % steps == 0:
+        said = _broken(verdict, size) or empty(trace, CALLS * size // steps)
+        if said:
+            return Outcome(NOT_YET, "there is one thing to mend.", (said,), trace=trace)
+    words = replace(verdict, findings=tuple(map(faster, verdict.findings)))
+    asks = "len(loader)" in "".join(_source(train).split())
+
+    def advise(finding: Finding) -> str:
+        if asks and finding.pitfall in ("tail-dropped", "tail-leaked"):
+            return MISSED
+        return ADVICE.get(finding.pitfall, finding.fix)
+
+    return where_windows_end(words, train, WINDOWS) or of_verdict(words, PRAISE, advise)
+
+
+def _broken(verdict: Verdict, size: int) -> tuple[str, ...] | None:
+    """Return what to say of a loop that broke down after a pass whose last window was full."""
+    raised = [reason for reason in verdict.reasons if reason.startswith("The function raised")]
+    if not raised or len(verdict.trace.micro_batches) != size:
         return None
-    return (
-        "A step without a window (empty-update)",
-        f"Measured: {several(made, 'optimizer step')} for {several(due, 'window')}: after a pass whose last window was "
-        "full, one more step is made of nothing. SGD stands still at it, Adam and momentum move, and the schedule goes "
-        "on.",
-        f"To change{_at(trace, 'step')}: at the end of the data, step only if something is left.",
+    change = (
+        "To change: when the last window was full, nothing is left after it, no gradient to divide and no example. "
+        "Divide and step at the end of the data only if something is left."
     )
+    return "A step without a window (empty-update)", raised[0], change
 
 
-def _schedule(trace: Trace, given: int) -> tuple[str, ...] | None:
-    """Return what to say where the given scheduler, which took ``given`` steps, did not take one after each update."""
-    before, taken = [], 0
-    for event in trace.events:
-        taken += event.kind == "scheduler step"
-        if event.kind == "step":
-            before.append(taken)
-    updates = len(before)
-    at = _at(trace, "scheduler step" if taken else "step")
-    if before == list(range(updates)) and taken == updates:
-        if given == taken:
-            return None
-        told = f"Measured: {given} of {several(taken, 'scheduler step')} are of the scheduler that was given."
-        return (
-            "Another schedule (not-the-given-scheduler)",
-            told,
-            f"To change{at}: step the one that is given, no other.",
-        )
-    found = f"Measured: {several(taken, 'scheduler step')} for {several(updates, 'update')}"
-    advice = f"To change{at}: `scheduler.step()` belongs to every update, where the optimizer's step is."
-    if taken == 0:
-        return "The schedule stands still (scheduler-not-stepped)", f"{found}: the learning rate never falls.", advice
-    if taken == CALLS:
-        return "A scheduler step a pass (scheduler-every-pass)", f"{found}, one at the end of each pass.", advice
-    if taken == updates and before == list(range(1, updates + 1)):
-        told = f"{found}, each before the optimizer's: the first update has the second rate of the plan already."
-        return (
-            "The schedule is a step ahead (scheduler-before-step)",
-            told,
-            f"To change{at}: first the optimizer's step.",
-        )
-    if taken < updates:
-        told = f"{found}: the update at the end of a pass goes without. The rate is too high from then on."
-        return "An update without its scheduler step (scheduler-misses-tail)", told, advice
-    return "The schedule is not one step an update (scheduler-miscounted)", f"{found}.", advice
-
-
-def _at(trace: Trace, kind: str) -> str:
-    """Return at which line the last event of a kind came."""
-    line = next((event.location for event in reversed(trace.events) if event.kind == kind), None)
-    return f", at {line}" if line else ""
+def _source(train: Callable) -> str:
+    try:
+        return inspect.getsource(train)
+    except Exception:  # there is none to be had, or an object of a reader's own raises
+        return ""
 
 
 _LEFT = """\
@@ -204,6 +206,7 @@ WRONG_ANSWERS = (
     WrongAnswer("scheduler-not-stepped", but(MENDED, _INSIDE, "")),
     WrongAnswer("stale-gradients", _NO_TAIL + but(_LEFT, "        optimizer.zero_grad()\n", "")),
     WrongAnswer("empty-update", _NO_TAIL + _ALWAYS),
+    WrongAnswer("fixed-accumulation-steps", but(MENDED, "i % accumulation_steps", "i % 4")),
 )
 
 PROBLEM = Problem(

@@ -61,8 +61,13 @@ MIXED_UP = {
 }
 
 
-def loops() -> Pictures:
+def loops(names: bool = False) -> Pictures:
     """Return what the five loops did, as pictures with their text.
+
+    Parameters
+    ----------
+    names : bool
+        Whether they say what is lost, leaked, erased or left over, which makes the question an easy one.
 
     Examples
     --------
@@ -70,7 +75,7 @@ def loops() -> Pictures:
     >>> [loop.name for loop in q.loops().loops]
     ['A', 'B', 'C', 'D', 'E']
     """
-    return Pictures(LOOPS, timeline=True)
+    return Pictures(LOOPS, timeline=True, names=names)
 
 
 def _judge(attempt: Any) -> Outcome:
@@ -98,7 +103,7 @@ PROBLEM = Problem(
     id="03c",
     title="Name the fault from what the loop did",
     kind="mystery",
-    minutes=12,
+    minutes=8,
     difficulty="medium",
     asks="answer",
     answer=ANSWER,

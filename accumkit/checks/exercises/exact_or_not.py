@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -15,7 +15,7 @@ from accumkit import tasks
 from accumkit.checks.outcome import Outcome
 from accumkit.checks.problem import Problem, WrongAnswer, but
 from accumkit.checks.questions import Question, Slip, judged
-from accumkit.checks.values import plain
+from accumkit.checks.values import plain, shown
 from accumkit.studies.nets import calibrate, one_thread, seeded
 
 WINDOW, MICRO_BATCH = 32, 8
@@ -121,8 +121,10 @@ def _apart(big: Tensor, small: Tensor) -> float:
 
 
 def _judge(attempt: Any) -> Outcome:
+    read = ""
     if isinstance(attempt, dict):
-        attempt = {name: _plain(value) for name, value in attempt.items()}
+        given, attempt = attempt, {name: _plain(value) for name, value in attempt.items()}
+        read = _read(given, attempt)
     found = measured()
     questions = [Question(name, f.right, "", _slips(name, f), choices=CHOICES) for name, f in found.items()]
     off = found["batchnorm"].once
@@ -131,7 +133,16 @@ def _judge(attempt: Any) -> Outcome:
         f"rounding; with BatchNorm it is off by {off:.2f} of its length, whether or not weight and bias are trained; "
         f"with dropout it is off too, but in the mean of {DRAWS} draws by less than half as much as in one."
     )
-    return judged(attempt, questions, praise)
+    outcome = judged(attempt, questions, praise)
+    return replace(outcome, lead=f"{outcome.lead}{read}")
+
+
+def _read(given: dict, attempt: dict) -> str:
+    """Say in which of the exercise's words an answer in others was read."""
+    pairs = [(shown(value), attempt[name]) for name, value in given.items() if isinstance(attempt[name], str)]
+    others = dict.fromkeys(f"{said} as {word!r}" for said, word in pairs
+                           if word in CHOICES and said.strip("'\" ").lower() != word)  # fmt: skip
+    return f" (Read: {', '.join(others)}.)" if others else ""
 
 
 def _plain(value: Any) -> Any:

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from accumkit import tasks
-from accumkit.audit.findings import listed
+from accumkit.audit.findings import listed, several
 from accumkit.checks.outcome import NOT_YET, RIGHT, Outcome
 from accumkit.checks.problem import Problem, WrongAnswer, but
 from accumkit.checks.questions import Question, judged
@@ -49,10 +49,11 @@ def _judge(answer: Any) -> Outcome:
     trace = _run(min(size, EXAMPLES), min(steps, EXAMPLES))
     updates = [update.examples for update in trace.updates]
     backwards = len(trace.micro_batches)
-    ran = f"{size} a micro-batch, N = {steps}: {_updates(updates)}, with {backwards} micro-batches in the pass."
+    made = several(backwards, "micro-batch")
+    ran = f"{size} a micro-batch, N = {steps}: {_updates(updates)}, with {made} in the pass."
     items = [item for item in (_fits(size, steps), _wanted(size, steps, updates), _tail(updates)) if item]
     if not items and backwards > (fewest := _fewest()):
-        said = f"But the pass has {backwards} micro-batches, and {fewest} would do."
+        said = f"But the pass has {made}, and {fewest} would do."
         items = [("More micro-batches than needed (small-micro-batches)",
                   f"The updates are as they should be, and everything fits. {said} Let a micro-batch be as large as it "
                   "can be.")]  # fmt: skip
@@ -116,9 +117,10 @@ def _wanted(size: int, steps: int, updates: list[int]) -> tuple[str, ...] | None
 def _tail(updates: list[int]) -> tuple[str, ...] | None:
     if len(set(updates)) == 1:
         return None
+    which = "The last updates" if len(updates) > 4 else "The updates"
     return (
         "The last update is smaller (tail)",
-        f"The updates have {listed(list(map(str, updates[-4:])))} examples at the end of the pass. A right loop weighs "
+        f"{which} have {listed(list(map(str, updates[-4:])))} examples. A right loop weighs "
         f"them rightly, but here all updates should be alike: {EXAMPLES} must be a multiple of {max(updates)}, and it "
         "is not.",
     )

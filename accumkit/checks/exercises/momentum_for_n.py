@@ -17,6 +17,7 @@ from accumkit.studies.running import corrected_momentum
 MOMENTUM, STEPS = 0.1, 6  # of the big batch's layers; micro-batches in a window
 NEAR = 0.004  # so that 0.0174 will do, and 0.0167 will not
 MODES = ("evaluation", "training", "both", "neither")
+OUTSIDE = "It is a part of the way from the old value to the new one: a number from 0 to 1."
 SAID = {"eval": "evaluation", "train": "training", "none": "neither"}
 
 ANSWER = """\
@@ -67,10 +68,15 @@ def _judge(attempt: Any) -> Outcome:
         said = attempt["mends"].strip().lower().removesuffix("mode").strip()
         attempt = attempt | {"mends": SAID.get(said, said)}
     given = plain(attempt.get("momentum")) if isinstance(attempt, dict) else None
-    if is_number(given):
+    if is_number(given) and not 0 <= given <= 1:
+        momentum = replace(momentum, why=OUTSIDE, slips=_percent(given))
+    elif is_number(given):
         momentum = replace(
             momentum, why=_why(given), slips=[replace(s, says=_why(given, s.says)) for s in momentum.slips]
         )
+    part = plain(attempt.get("acts_as")) if isinstance(attempt, dict) else None
+    if is_number(part) and not 0 <= part <= 1:
+        acts_as = replace(acts_as, why=OUTSIDE, slips=_percent(part))
     cure = moved(momentum.right, STEPS)
     praise = (
         f"BatchNorm was run. {STEPS} forwards with a momentum of {momentum.right:.4f} move the running mean by "
@@ -114,6 +120,8 @@ def _questions() -> list[Question]:
             Slip(m ** (1 / n), "root-of-m", "The parts that stay are multiplied, not those that move: take the root "
                  "of 1 - m."),
             Slip(1 - m ** (1 / n), "root-of-m", "Take the root of what stays, 1 - m, not of what moves."),
+            Slip(1 - (1 - m) / n, "missing-brackets", f"Is there a power without brackets? Python reads `** 1 / {n}` "
+                 f"as a power of 1, then divided by {n}. A root needs them: `** (1 / {n})`."),
         ],
         near=NEAR,
     )  # fmt: skip
@@ -137,13 +145,19 @@ def _questions() -> list[Question]:
 
 
 def _why(momentum: float, says: str = "") -> str:
-    """Say what a momentum does when BatchNorm is run with it."""
-    if not 0 <= momentum <= 1:
-        return "A momentum is the part of the way that one forward moves the running mean: a number from 0 to 1."
+    """Say what a momentum from 0 to 1 does when BatchNorm is run with it."""
+    part = f"{moved(momentum, STEPS):.4f}"
+    part = "nearly all" if part == "1.0000" and momentum < 1 else part
     return (
-        f"BatchNorm was run: {STEPS} forwards with a momentum of {momentum:.4g} move the running mean by "
-        f"{moved(momentum, STEPS):.4f} of the way. The big batch moves it by {moved(MOMENTUM, 1):g}. {says}"
+        f"BatchNorm was run: {STEPS} forwards with a momentum of {momentum:.4g} move the running mean by {part} of the "
+        f"way. The big batch moves it by {moved(MOMENTUM, 1):g}. {says}"
     ).rstrip()
+
+
+def _percent(value: float) -> list[Slip]:
+    """Return what is said of a number that may be percent; whether it is right is not known before it is divided."""
+    says = f"{OUTSIDE} If it is meant in percent, divide by 100 and check again."
+    return [Slip(value, "percent", says)] if 1 < value <= 100 else []
 
 
 def _with(name: str, value: str) -> str:
@@ -156,6 +170,8 @@ WRONG_ANSWERS = (
     WrongAnswer("the-other-convention", _with("momentum", "1 - 0.1")),
     WrongAnswer("multiplied-by-n", _with("momentum", "0.1 * 6")),
     WrongAnswer("the-part-that-stays", _with("momentum", "(1 - 0.1) ** (1 / 6)")),
+    WrongAnswer("missing-brackets", _with("momentum", "1 - 0.9**1/6")),
+    WrongAnswer("percent", _with("acts_as", "46.9")),
     WrongAnswer("what-is-left", _with("acts_as", "(1 - 0.1) ** 6")),
     WrongAnswer("multiplied", _with("acts_as", "0.1 * 6")),
     WrongAnswer("gradient-mended", _with("mends", '"training"')),

@@ -20,7 +20,8 @@ CHOICES = (
 )
 LOOPS = (
     Loop("A", "tail-divisor", {"examples": 28}),
-    Loop("B", RIGHT, {"examples": 33, "unequal": True}),
+    # text too, so that the scale of D alone does not name it
+    Loop("B", RIGHT, {"examples": 19, "micro_batch_size": 3, "unequal": True}, data="token-weighting"),
     Loop("C", "missing-division", {"examples": 36}),
     Loop("D", "token-weighting", {"examples": 20, "accumulation_steps": 3}),
     Loop("E", "mean-of-means", {"examples": 22}),
@@ -51,9 +52,9 @@ HINTS = (
     "Equally high, above 1, as many times as the window has micro-batches: nothing was divided. Below 1 in every full "
     "window: divided once too often. Below 1 in the last, shorter window alone: divided by the full number there. "
     "Unequal: the mean of each micro-batch counted alike.",
-    "All bars of B have the height 1. C is 4 times too high where a window has four micro-batches, and fair where it "
-    "has one. A is too low in its last window alone, and nothing in it is lost. Of the two with unequal bars, one "
-    "counts examples and one counts tokens: read the scale.",
+    "Sort them. First those of which all bars are fair, wide or narrow. Then those whose bars are equally high inside "
+    "a window: is it a full window that is not at 1, or only the short last one? Two are left, with unequal bars in "
+    "one window. What do their scales count?",
 )
 
 # What is taken for what: by (the loop's own, the guess).

@@ -7,10 +7,10 @@ from collections.abc import Callable
 from torch import nn
 
 from accumkit.checks.converted import batchnorms, network, tried
-from accumkit.checks.converted_words import to_mend
+from accumkit.checks.converted_words import DO_NOT_DIVIDE, swapped, to_mend
 from accumkit.checks.outcome import NOT_YET, RIGHT, Outcome
 from accumkit.checks.problem import Problem, WrongAnswer, but
-from accumkit.checks.returned import returned
+from accumkit.checks.returned import returned, returns_in_loop
 from accumkit.checks.values import shown
 from accumkit.errors import AccumkitError
 
@@ -57,14 +57,13 @@ def _judge(convert: Callable) -> Outcome:
     except AccumkitError as failed:
         if "divisible by num_groups" not in str(failed) and "do not divide" not in str(failed):
             raise
-        head = "Groups that do not divide the channels (groups-do-not-divide)"
-        said = "The layers have 8, 12 and 20 channels. No one number of groups gives all of them 4 in each."
-        return _not_yet([(head, said)], f"Seen: {str(failed).split('; it cannot')[0]}.")
+        seen = f"Seen: {str(failed).split('; it cannot')[0]}."
+        return _not_yet([swapped(str(failed)) or DO_NOT_DIVIDE], seen)
     if model is None:
         return _nothing_returned(given)
     if not isinstance(model, nn.Module):
         raise AccumkitError(f"the function returned {shown(model)}; let it return the converted network")
-    items = to_mend(model, given)
+    items = to_mend(model, given, returns_in_loop(convert))
     try:
         run = returned(tried, {"model": model}, SECONDS)
     except AccumkitError as failed:
@@ -92,7 +91,7 @@ def _nothing_returned(given: nn.Module) -> Outcome:
     done = not batchnorms(given)
     said = "the network was converted" if done else "the network that was given still has BatchNorm"
     head = "Nothing is returned (not-returned)"
-    return _not_yet([(head, "The last line of the function should be `return model`.")], f"Meanwhile, {said}.")
+    return _not_yet([(head, "The last line of the function should be `return model`.")], f"Apart from that, {said}.")
 
 
 def _measured(apart: float) -> str:
@@ -152,6 +151,10 @@ WRONG_ANSWERS = (
     WrongAnswer("layernorm-in-effect", but(ANSWER, _GROUPS, "1, child.num_features")),
     WrongAnswer("weights-lost", but(but(ANSWER, _KEPT, ""), _GROUPS, f"{_GROUPS}, dtype=child.weight.dtype")),
     WrongAnswer("dtype-lost", but(ANSWER, _KEPT, _COPIED)),
+    WrongAnswer("swapped", but(ANSWER, _GROUPS, "child.num_features, child.num_features // 4")),
+    WrongAnswer("not-whole", but(ANSWER, _GROUPS, "child.num_features / 4, child.num_features")),
+    # one indentation too many, as a report of a loop that trained on one batch has it
+    WrongAnswer("returns-in-loop", but(ANSWER, "    return model\n", "        return model\n")),
     WrongAnswer("not-returned", but(ANSWER, "    return model\n", "")),
 )
 

@@ -1,20 +1,18 @@
-"""Exercise 05d: five runs with a scaler or a clip, known from what they logged."""
+"""Exercise 05d: six runs with a scaler, a clip and a schedule, known from what they logged."""
 
 from __future__ import annotations
 
-import functools
 from dataclasses import dataclass
+from math import frexp, isfinite
 from typing import Any
 
-from accumkit import pitfalls
 from accumkit.audit.findings import number
 from accumkit.checks.outcome import Outcome
 from accumkit.checks.problem import Problem, WrongAnswer
 from accumkit.checks.questions import Question, Slip, judged
+from accumkit.checks.scaler_runs import RIGHT, Row, logged
 from accumkit.studies import table
-from accumkit.trace.record import Trace, Update
 
-RIGHT, LIMIT = "right", 0.1  # what the loops clip to
 RUNS = {
     "A": "scale-changed-in-window",
     "B": RIGHT,
@@ -24,7 +22,8 @@ RUNS = {
     "F": "missing-scaler-update",
 }
 CHOICES = (*sorted(slug for slug in RUNS.values() if slug != RIGHT), RIGHT)
-HEAD = ("update", "scale of each micro-batch", "clip saw", "clip made it", "one example weighs", "step", "schedule")
+ROWS = ("first", "second", "third", "fourth")
+HEAD = ("window", "scale of each micro-batch", "clip saw", "clip made it", "one example weighs", "step", "schedule")
 
 ANSWER = """\
 answer = dict(A=..., B=..., C=..., D=..., E=..., F=...)
@@ -35,16 +34,16 @@ answer.update(D="clip-before-unscale", E="clip-every-micro-batch", F="missing-sc
 """
 
 HINTS = (
-    "For each run, find the first number that a right run would not have. Steps that are skipped now and then are no "
-    "fault by themselves.",
-    "Three columns tell most: a scale that changes within a row; what the clip saw, beside other runs of the same "
-    "model; and whether the schedule moved in a row whose step was skipped.",
+    "All six skip the step of their first row, and that is no fault: the scale began too high. For each run, find the "
+    "first entry that a right run would not have.",
+    "Compare columns from run to run, not only rows: the six differ in nothing but their fault. One of them is told by "
+    "its first row alone.",
     "What each fault leaves in the log.\n\n"
     """
     # scale-changed-in-window  two scales in one row
     # skipped-update           the schedule moves where a step is skipped
     # missing-scaler-update    skipped again and again, at one scale
-    # clip-before-unscale      the clip saw a norm about as large as the scale
+    # clip-before-unscale      the clip saw a norm almost as large as the scale
     # clip-every-micro-batch   weights that rise within a row
     """,
 )
@@ -63,25 +62,20 @@ MIXED_UP = {
     ("missing-scaler-update", "skipped-update"): "scale-that-stays",
     ("skipped-update", RIGHT): "schedule-overlooked",
     (RIGHT, "clip-before-unscale"): "true-norm-suspected",
+    (RIGHT, "skipped-update"): "skip-as-fault",
 }
 
 MORE = {
     ("missing-scaler-update", RIGHT): "Is there a row whose step was made?",
     ("skipped-update", "scale-changed-in-window"): "The scale may change between rows: so a scaler adapts.",
-    ("skipped-update", RIGHT): "A skipped step is no fault. But what moved in the rows in which a step was skipped?",
+    ("skipped-update", RIGHT): "A skipped step is no fault. But what moved in the row in which it was skipped?",
+    (RIGHT, "skipped-update"): "A skipped step is no fault by itself.",
     ("clip-before-unscale", RIGHT): "Which column is not of the same size?",
     (
         "missing-scaler-update",
         "skipped-update",
     ): "What does the scale do after a skipped step in it, and what in yours?",
 }
-
-
-@functools.cache
-def _trace(slug: str) -> Trace:
-    """Run a pitfall, or the right loop with a scaler, on the data that all runs share."""
-    simulation = pitfalls.simulate("clip-before-unscale" if slug == RIGHT else slug, examples=32, epochs=2)
-    return simulation.right_trace if slug == RIGHT else simulation.trace
 
 
 @dataclass(frozen=True, repr=False)
@@ -91,10 +85,10 @@ class Logs:
     names: tuple[str, ...] = tuple(RUNS)
 
     def __repr__(self) -> str:
-        return "\n\n".join(f"Run {name}\n{table.plain(*_table(_trace(RUNS[name])))}" for name in self.names)
+        return "\n\n".join(f"Run {name}\n{table.plain(*_table(RUNS[name]))}" for name in self.names)
 
     def _repr_html_(self) -> str:
-        tables = {name: table.html(*_table(_trace(RUNS[name]))) for name in self.names}
+        tables = {name: table.html(*_table(RUNS[name])) for name in self.names}
         return "".join(f"<p><strong>Run {name}</strong></p>{shown}" for name, shown in tables.items())
 
 
@@ -110,28 +104,29 @@ def runs() -> Logs:
     return Logs()
 
 
-def _table(trace: Trace) -> tuple[tuple[str, ...], list[tuple[str, ...]], str]:
-    return HEAD, [_row(trace, update) for update in trace.updates], ""
+def _table(slug: str) -> tuple[tuple[str, ...], list[tuple[str, ...]], str]:
+    return HEAD, _cells(slug), ""
 
 
-def _row(trace: Trace, update: Update) -> tuple[str, ...]:
-    saw = None if update.clip_factor is None else update.grad_norm * update.clip_scale
-    last = update.micro_batches[-1].index
-    scheduled = any(e.kind == "scheduler step" and e.micro_batch == last for e in trace.events)
+def _cells(slug: str) -> list[tuple[str, ...]]:
+    """Return a run's table, a tuple for each window."""
+    return [(str(n), *_row(row)) for n, row in enumerate(logged(slug), 1)]
+
+
+def _row(row: Row) -> tuple[str, ...]:
     return (
-        str(update.index + 1),
-        " ".join("-" if m.scale is None else number(m.scale) for m in update.micro_batches),
-        "-" if saw is None else _two(saw),
-        "-" if saw is None else _two(saw * update.clip_factor),
-        " ".join("-" if m.weight is None else f"{m.weight:.2g}" for m in update.micro_batches),
-        "skipped" if update.skipped else "made",
-        "moved" if scheduled else "-",
+        " ".join(f"2^{frexp(scale)[1] - 1}" for scale in row.scales),
+        _two(row.saw),
+        _two(row.made),
+        " ".join("-" if weight is None else f"{weight:.1g}" for weight in row.weights),
+        "made" if row.stepped else "skipped",
+        "moved" if row.scheduled else "-",
     )
 
 
 def _two(value: float) -> str:
     """Return a number with two digits that count, which hold on every machine."""
-    return number(float(f"{value:.1e}"))
+    return number(float(f"{value:.1e}")) if isfinite(value) else "not finite"
 
 
 def _judge(attempt: Any) -> Outcome:
@@ -143,12 +138,13 @@ def _judge(attempt: Any) -> Outcome:
 
 
 def _slip(name: str, slug: str, guess: str) -> Slip:
-    """Return what is said of a guess: what the log would hold, were it right."""
-    trace = _trace(guess)
-    row = dict(zip(HEAD, _row(trace, trace.updates[1]), strict=True))
-    cells = "; ".join(f"{head} {row[head]}" for head in HEAD[1:] if row[head] != "-")
+    """Return what is said of a guess: what the log would hold, were it right, in a row that tells."""
+    pairs = list(zip(_cells(slug), _cells(guess), strict=True))
+    n = next(n for n in (1, 0, 2, 3) if pairs[n][0] != pairs[n][1])  # the second has more to say than the first
+    row = pairs[n][1]
+    cells = "; ".join(f"{head} {cell}" for head, cell in list(zip(HEAD, row, strict=True))[1:])
     what = "A right run" if guess == RIGHT else f"A run with {guess}"
-    says = f"{what} has this in its second row: {cells}. Compare that with run {name}. {MORE.get((slug, guess), '')}"
+    says = f"{what} has this in its {ROWS[n]} row: {cells}. Compare that with run {name}. {MORE.get((slug, guess), '')}"
     return Slip(guess, MIXED_UP.get((slug, guess), f"not-{guess}"), says.rstrip())
 
 
@@ -167,6 +163,7 @@ WRONG_ANSWERS = (
     WrongAnswer("scale-that-falls", _with(C="missing-scaler-update")),
     WrongAnswer("scale-that-stays", _with(F="skipped-update")),
     WrongAnswer("schedule-overlooked", _with(C=RIGHT)),
+    WrongAnswer("skip-as-fault", _with(B="skipped-update", C=RIGHT)),
     WrongAnswer("not-scale-changed-in-window", _with(C="scale-changed-in-window")),
 )
 

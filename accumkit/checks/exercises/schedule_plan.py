@@ -17,7 +17,7 @@ from accumkit.audit.findings import number
 from accumkit.checks.outcome import NOT_YET, Outcome
 from accumkit.checks.problem import Problem, WrongAnswer
 from accumkit.checks.questions import Question, Slip, judged
-from accumkit.checks.values import is_number, plain
+from accumkit.checks.values import is_number, plain, shown
 from accumkit.loops import train_epoch
 from accumkit.objective import classification
 
@@ -47,15 +47,12 @@ HINTS = (
     "update too? Then the next pass begins, with a window of its own.",
     "An update is made where a window ends, so a pass has ceil(micro-batches / N) of them. Round up pass by pass, not "
     "once for the run. Whoever steps a scheduler once an update has to give it all of its lengths in updates.",
-    "These lines give the first four, and `q.rates` shows what a plan does.\n\n"
+    "The first four hang together like this; and `q.rates` shows what a plan does, update by update.\n\n"
     """
-    import math
-
-    updates_a_pass = math.ceil(21 / 4)
-    updates = 3 * updates_a_pass
-    warm_up = updates_a_pass              # one pass of the three
-    fall = updates - warm_up              # the other two
-    q.rates(21, 42), q.rates(5, 10)       # in micro-batches; rounded down
+    updates_a_pass = ...                  # micro-batches of one pass / N, rounded up
+    updates = 3 * updates_a_pass          # each pass begins a new window
+    warm_up + fall == updates             # and the warm-up takes one pass of the three
+    q.rates(21, 42)                       # the last number: the rate when the run is over
     """,
 )
 
@@ -114,17 +111,24 @@ def _end(seen: list[float]) -> str:
 
 def _judge(attempt: Any) -> Outcome:
     a_pass, updates = _trained()
-    outcome = judged(attempt, _questions(a_pass, updates), PRAISE)
-    tried = _tried(attempt, a_pass, updates - a_pass) if outcome.status == NOT_YET else None
+    given = _numbers(attempt)
+    outcome = judged(attempt, _questions(a_pass, updates, given), PRAISE)
+    tried = _tried(given, a_pass, updates - a_pass) if outcome.status == NOT_YET else None
     return replace(outcome, items=(*outcome.items, tried)) if tried else outcome
 
 
-def _tried(attempt: Mapping[str, Any], warm_up: int, fall: int) -> tuple[str, str] | None:
+def _numbers(attempt: Any) -> dict[str, float]:
+    """Return those values of an answer that are numbers, by their names."""
+    values = {name: plain(value) for name, value in attempt.items()} if isinstance(attempt, dict) else {}
+    return {name: value for name, value in values.items() if is_number(value)}
+
+
+def _tried(given: Mapping[str, Any], warm_up: int, fall: int) -> tuple[str, str] | None:
     """Return what a learner's plan does, where it can be tried and is not the right one."""
-    given = [plain(attempt[name]) for name in ("warm_up", "fall")]
-    if not all(is_number(value) and value == int(value) and 1 <= value <= LONGEST for value in given):
+    planned = [given.get(name, 0) for name in ("warm_up", "fall")]
+    if not all(value == int(value) and 1 <= value <= LONGEST for value in planned):
         return None
-    lengths = [int(value) for value in given]
+    lengths = [int(value) for value in planned]
     if lengths == [warm_up, fall]:
         return None
     seen = rates(*lengths)
@@ -132,16 +136,17 @@ def _tried(attempt: Mapping[str, Any], warm_up: int, fall: int) -> tuple[str, st
     reached = f"is first at its full {FULL} at update {top}" if top else f"never gets to its full {FULL}"
     return f"What your plan does: warm_up = {lengths[0]}, fall = {lengths[1]}", (
         f"Tried out, with one scheduler step at each of the run's updates, the rate {reached}; when the run is over it "
-        f"is {number(seen[-1])}. It should be full from the first update of the second pass on, and 0 when the run is "
-        "over."
+        f"is {number(seen[-1])}. It should be full at the first update of the second pass, and 0 when the run is over."
     )
 
 
-def _questions(a_pass: int, updates: int) -> list[Question]:
+def _questions(a_pass: int, updates: int, given: Mapping[str, Any]) -> list[Question]:
+    """Return the questions; ``given`` are a learner's own values, from which the last length follows."""
     down = MICRO_BATCHES // STEPS
     fall = updates - a_pass
     in_micro_batches = PASSES * MICRO_BATCHES
     unrounded = "An update is made or not: there is no part of one. What becomes of the part that you have left over?"
+    unrounded_passes = (MICRO_BATCHES / STEPS, EXAMPLES / SIZE / STEPS)
     lost = "Rounded down, the last window of a pass makes no update. It is short, but it steps."
     micro, passes = (f"Those are {what}. The scheduler takes one step for each update, so its lengths are in updates."
                      for what in ("micro-batches", "passes"))  # fmt: skip
@@ -151,8 +156,7 @@ def _questions(a_pass: int, updates: int) -> list[Question]:
             [
                 Slip(down, "tail-dropped", lost),
                 Slip(MICRO_BATCHES, "step-every-micro-batch", "That many backwards; N of them make one update."),
-                Slip(MICRO_BATCHES / STEPS, "not-rounded", unrounded),
-                Slip(EXAMPLES / SIZE / STEPS, "not-rounded", unrounded),
+                *(Slip(broken, "not-rounded", unrounded) for broken in unrounded_passes),
             ],
         ),
         Question(
@@ -172,23 +176,24 @@ def _questions(a_pass: int, updates: int) -> list[Question]:
             [
                 Slip(MICRO_BATCHES, "horizon-in-micro-batches", micro),
                 Slip(1, "horizon-in-passes", passes),
+                Slip(down, "one-short", "total_iters counts steps of the scheduler, and the first pass has one for "
+                     "each of its updates.") if given.get("updates_a_pass") == a_pass else
                 Slip(down, "warm-up-rounded-down", "Rounded down, the rate is full one update before the second pass "
                      "begins."),
-                Slip(a_pass - 1, "one-short", "total_iters counts steps of the scheduler, and the first pass has one "
-                     "for each of its updates."),
+                *(Slip(broken, "not-rounded", unrounded) for broken in unrounded_passes),
             ],
         ),
         Question(
             "fall", fall, "How many steps of the scheduler are left after the warm-up?",
             [
+                *_follows(given, a_pass, updates),
                 Slip(in_micro_batches - MICRO_BATCHES, "fall-in-micro-batches", micro),
                 Slip(in_micro_batches, "fall-in-micro-batches", micro),
                 Slip(updates, "warm-up-not-counted", "That is the whole run, and the fall begins when the warm-up is "
                      "over: the run ends before the rate is at zero."),
-                Slip((PASSES - 1) * down, "fall-rounded-down", lost),
+                Slip((PASSES - 1) * down, "fall-rounded-down", f"Those are two passes of {down} updates. {lost}"),
                 Slip(PASSES - 1, "fall-in-passes", passes),
-                Slip(fall - 1, "zero-too-early", "Then the last update has a rate of 0, and changes nothing. The rate "
-                     "is to be 0 after it."),
+                *(Slip((PASSES - 1) * broken, "not-rounded", unrounded) for broken in unrounded_passes),
             ],
         ),
         Question(
@@ -211,6 +216,22 @@ def _questions(a_pass: int, updates: int) -> list[Question]:
             choices=ENDS,
         ),
     ]  # fmt: skip
+
+
+def _follows(given: Mapping[str, float], a_pass: int, updates: int) -> list[Slip]:
+    """Return the values of ``fall`` that follow from a learner's other values, or from the warm-up that was given."""
+    warm_up, counted = given.get("warm_up", a_pass), given.get("updates", updates)
+    slips = []
+    if warm_up != a_pass and 0 < warm_up < updates:
+        slips.append(Slip(updates - warm_up, "goes-with-warm-up", f"With your warm_up of {shown(warm_up)} that makes "
+                          "up the run, as it should. Mend warm_up, and this goes with it."))  # fmt: skip
+    if counted != updates:
+        slips.append(Slip(counted - warm_up, "goes-with-updates", f"That is your {shown(counted)} updates less your "
+                          f"warm_up of {shown(warm_up)}, as it should be. Mend what is wrong above, and this goes with "
+                          "it."))  # fmt: skip
+    slips.append(Slip(updates - warm_up - 1, "zero-too-early", "Then the last update has a rate of 0, and changes "
+                      "nothing. The rate is to be 0 after it."))  # fmt: skip
+    return slips
 
 
 def _with(**values: str) -> str:

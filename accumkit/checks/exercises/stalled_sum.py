@@ -41,8 +41,9 @@ HINTS = (
     "bfloat16 has 8 binary digits: a sum that is 256 times what is added to it stands still. float16 has 11, and so "
     "2,048 times; float32 has 24. Numbers that are all multiplied by the same, sum and gradients, stand still at the "
     "same place.",
-    "In bfloat16 it ends at 256 gradients, in float16 at 2,048, and in float32 far beyond 4,096; multiply by 0.25. Two "
-    "of the four ways multiply everything by the same number. The other two add up in float32.",
+    "So count gradients first: a sum of k of them is k times as large as one, whatever one is. Compare k with the "
+    "three limits, and 4,096 too; what `.grad` holds is k gradients of 0.25. Of each way ask: does it change how large "
+    "a gradient is beside the sum, or how many digits the sum has?",
 )
 
 SAYS = {
@@ -58,6 +59,8 @@ SAYS = {
     "float16": "float16 stands still too, but later. At how many times the gradient?",
     "float32": "float32 has 24 binary digits. Does a sum of 4,096 equal gradients need more?",
     "nothing-rounded": "That is the exact sum. But the sum is kept in 16 bits, and rounded after each addition.",
+    "one-too-many": "One gradient too many is in that. Which was the last one that changed the sum?",
+    "one-too-few": "One gradient is missing in that. Which was the last one that changed the sum?",
     "limit-for-one": "There the sum of ones ended. These gradients are 0.25.",
     "too-early": "float32 does not stand still here: it would need some 16 million gradients.",
     "divided-for-nothing": "Measured: divided by N first, the sum stands still after as many gradients as before. "
@@ -159,15 +162,20 @@ def _questions(found: Found) -> list[Question]:
             (after + 1, "first-without-effect"),
             (STEPS, "never"),
         ),
-        _question("bfloat16", low, (exact, "nothing-rounded"), (float(after), "limit-for-one")),
-        _question("float16", half, (exact, "nothing-rounded"), (float(later), "limit-for-one")),
-        _question("float32", exact, (low, "too-early"), (half, "too-early")),
+        _question("bfloat16", low, (exact, "nothing-rounded"), (float(after), "limit-for-one"), *_beside_it(low)),
+        _question("float16", half, (exact, "nothing-rounded"), (float(later), "limit-for-one"), *_beside_it(half)),
+        _question("float32", exact, (low, "too-early"), (half, "too-early"), *_beside_it(exact)),
         *(_question(way, right, (not right, doubts[way])) for way, right in found.mends.items()),
     ]
 
 
+def _beside_it(total: float) -> tuple[tuple[float, str], ...]:
+    return (total + GRADIENT, "one-too-many"), (total - GRADIENT, "one-too-few")
+
+
 def _question(name: str, right: Any, *slips: tuple[Any, str]) -> Question:
-    return Question(name, right, SAYS.get(name, ""), [Slip(value, fault, SAYS[fault]) for value, fault in slips])
+    slips = [Slip(value, fault, SAYS[fault]) for value, fault in slips]
+    return Question(name, right, SAYS.get(name, ""), slips, near=0)  # sums of quarters are exact
 
 
 def _with(**values: Any) -> str:
@@ -178,6 +186,7 @@ def _with(**values: Any) -> str:
 WRONG_ANSWERS = (
     WrongAnswer("nothing-rounded", _with(bfloat16=1024, float16=1024)),
     WrongAnswer("limit-for-one", _with(bfloat16=256, float16=2048)),
+    WrongAnswer("one-too-many", _with(bfloat16=64.25, float32=1024.25)),
     WrongAnswer("limit-as-value", _with(stands_still=64)),
     WrongAnswer("quarter-counted-twice", _with(stands_still=1024)),
     # what is tried first where sums in 16 bits are off

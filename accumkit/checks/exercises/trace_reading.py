@@ -70,17 +70,17 @@ PRAISE = (
 
 @dataclass(frozen=True, repr=False)
 class Seen:
-    """A trace as a notebook shows it: its table, and what each example weighs as a picture with its text."""
+    """A trace as a notebook shows it: its table, and a picture of the weights with a text that answers nothing."""
 
     trace: Trace
 
     def __repr__(self) -> str:
-        return f"{self.trace}\n\n{textwrap.fill(told(self.trace), WIDTH)}"
+        return f"{self.trace}\n\n{textwrap.fill(told(self.trace, names=False), WIDTH)}"
 
     def _repr_html_(self) -> str:
         from accumkit.figures import weights_picture  # only a notebook needs it
 
-        return f"<pre>{html.escape(repr(self.trace))}</pre>{weights_picture().html(self.trace)}"
+        return f"<pre>{html.escape(repr(self.trace))}</pre>{weights_picture(names=False).html(self.trace)}"
 
 
 def _train(model, loader, optimizer):
@@ -148,7 +148,7 @@ def _questions(seen: Trace) -> list[Question]:
             [
                 Slip([micro.index + 1 for micro in leaked], "carried-not-lost", "No update follows in the same pass, "
                      "true; but nothing clears them, and there is a later update in which they have a weight."),
-                Slip([n - 1 for n in lost], "counted-from-0", "Number the micro-batches from 1, as the picture does."),
+                Slip([n - 1 for n in lost], "counted-from-0", "Number the micro-batches from 1, as the task does."),
                 Slip([], "overlooked", "Look at the last line of the table."),
                 Slip(sorted([*lost, *(m.index + 1 for m in leaked)]), "two-of-them-came-late", "Two of these do have a "
                      "part in an update, a late one."),
@@ -223,7 +223,7 @@ PROBLEM = Problem(
     title="Read a trace",
     kind="read",
     minutes=10,
-    difficulty="easy",
+    difficulty="medium",
     asks="answer",
     answer=ANSWER,
     hints=HINTS,

@@ -64,7 +64,7 @@ def _questions() -> list[Question]:
     total, size, steps = SETTINGS.values()
     sizes, made = _sizes(right), [micro.examples for micro in right.micro_batches]
     last, window = made[-1], right.updates[-1].micro_batches
-    full, short = sizes[0], f"The last window has {len(window)} micro-batches instead of {steps}"
+    full, short = sizes[0], "The last window has fewer micro-batches than a full one"
     return [
         Question("micro_batches", len(made), "Divide the examples among micro-batches; what is left over makes one "
                  "more, a smaller one.", [
@@ -106,7 +106,7 @@ def _questions() -> list[Question]:
                  f"{steps} of them make one update."),
             Slip([update.accumulated for update in right.updates], "micro-batches-not-examples", "Those are the "
                  "micro-batches in each update. How many examples do they hold together?"),
-        ]),
+        ], length_told=False),
         Question("divisor", sizes[-1], "Every summed loss is divided by one number: how many examples its window "
                  "really has.", [
             Slip(steps, "divided-by-n", f"N = {steps} is a number of micro-batches. A sum of losses is divided by the "
@@ -135,6 +135,7 @@ def _questions() -> list[Question]:
             Slip(1.0, "weight-not-share", "In a right loop 1 is what one example weighs. The share is the part that "
                  "the micro-batch has in its update, and the others have parts too."),
             Slip(last, "own-count", "That is its count. Divide it by the count of its window."),
+            Slip(100 * window[-1].share, "percent", "That is a percentage. A share is a part of 1: divide it by 100."),
         ], near=0.025),
     ]  # fmt: skip
 

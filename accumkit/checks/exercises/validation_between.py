@@ -3,30 +3,31 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from accumkit import tasks
-from accumkit.audit.findings import listed, several
-from accumkit.checks.audited import CALLS, Setting, audited, in_micro_batches
+from accumkit.audit.findings import several
+from accumkit.checks.another_n import also, fixed_steps
+from accumkit.checks.audited import Setting, audited, in_micro_batches
 from accumkit.checks.check_loop import SIZES
 from accumkit.checks.outcome import NOT_YET, RIGHT, Outcome, of_verdict
 from accumkit.checks.problem import Problem, WrongAnswer, but
+from accumkit.checks.validated import Calls, Plan, places
 from accumkit.checks.values import shown
+from accumkit.checks.window_ends import where_windows_end
 from accumkit.errors import AccumkitError
 from accumkit.objective import classification
 from accumkit.trace.record import Trace
 from accumkit.trace.where import where
 
-STEPS, EVERY = 4, 6
-MICRO_BATCHES = 2 * len(SIZES)  # five full windows, and one of two
-ENDS = [*range(STEPS, MICRO_BATCHES, STEPS), MICRO_BATCHES]  # micro-batches after which an update is made
-DUE = [*range(EVERY, MICRO_BATCHES + 1, EVERY)]
-SECONDS = 5  # both calls together take a fifth of one
+# A plan, and another one so that no number of the first can stand for a name: their last windows are short.
+PLAN, OTHER = Plan(micro_batches=26, steps=4, every=6), Plan(micro_batches=20, steps=3, every=7)
+SECONDS = 5  # the calls of a plan together take a fifth of one
 ARGUMENTS = ("model", "loader", "validate", "optimizer", "accumulation_steps", "validate_every")
 
 ANSWER = """\
@@ -57,7 +58,7 @@ objective = ak.classification()
 """
 
 HINTS = (
-    "Validation is due after micro-batches 6, 12, 18, and a window ends after 4, 8, 12, 16, 20 and 22. Write under "
+    "Validation is due after micro-batches 6, 12, 18, and a window ends after 4, 8, 12, 16, 20 and 24. Write under "
     "each due one the end where it can be done without harm. What has the loop to remember in between?",
     "Remember that it is due, in a name of its own, and look at that only where a window ends, after the step. There "
     "it is validated, and the next one has a later due. `validate` leaves the model in evaluation mode: who brings it "
@@ -99,87 +100,59 @@ class Validation:
 
     images: Tensor
     labels: Tensor
-    steps: int = 0  # of the optimizer so far
-    after: list[int] = field(default_factory=list)  # steps made when it was called
-    lines: list[str | None] = field(default_factory=list)
+    calls: Calls
 
     def __call__(self, model: nn.Module) -> float:
         """Return the mean loss on held-out examples."""
-        self.after.append(self.steps)
-        self.lines.append(where(sys._getframe(1)))
+        self.calls.note(where(sys._getframe(1)))
         model.eval()
         model.zero_grad()
         with torch.no_grad():
             return float(F.cross_entropy(model(self.images), self.labels))
 
-    def stepped(self, *args: object) -> None:
-        """Count a step of the optimizer."""
-        self.steps += 1
-
 
 def _judge(train: Callable) -> Outcome:
     if not callable(train):
         raise AccumkitError(f"the answer is a function train({', '.join(ARGUMENTS)}); given: {shown(train)}")
-    sizes = [SIZES[i % len(SIZES)] for i in range(MICRO_BATCHES)]
+    outcome = _checked(train, PLAN)
+    if outcome.status != RIGHT:
+        return outcome
+    other = _checked(train, OTHER)
+    if other.status == RIGHT:
+        return outcome
+    return also(
+        f"with accumulation_steps={PLAN.steps} and validate_every={PLAN.every} all is right, but not with "
+        f"{OTHER.steps} and {OTHER.every}, on {OTHER.micro_batches} micro-batches.",
+        other,
+    )
+
+
+def _checked(train: Callable, plan: Plan) -> Outcome:
+    """Return what is to be said of two passes with these numbers."""
+    sizes = [SIZES[i % len(SIZES)] for i in range(plan.micro_batches)]
     data = tasks.digits(sum(sizes) + 20, torch.float64)
-    validate = Validation(*data[sum(sizes) :])
     model = tasks.mlp(dtype=torch.float64, hidden=16)
     model.insert(3, nn.Dropout(0.25))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
-    optimizer.register_step_post_hook(validate.stepped)
+    calls = Calls.of(model, optimizer)
     loader = in_micro_batches(data, sizes)
-    arguments = dict(zip(ARGUMENTS, (model, loader, validate, optimizer, STEPS, EVERY), strict=True))
-    setting = Setting(model, classification(), loader, arguments, STEPS)
+    validate = Validation(*data[sum(sizes) :], calls)
+    arguments = dict(zip(ARGUMENTS, (model, loader, validate, optimizer, plan.steps, plan.every), strict=True))
+    setting = Setting(model, classification(), loader, arguments, plan.steps)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)  # dropout's masks, and so what is measured, are the same each time
         verdict = audited(train, setting, SECONDS)
     if not verdict.ok:
-        return of_verdict(verdict, PRAISE, lambda finding: ADVICE.get(finding.pitfall, finding.fix))
-    said = _places(validate, verdict.trace) or _mode(validate, verdict.trace)
+        fixed = fixed_steps(verdict.trace, plan.micro_batches, plan.steps, PLAN.steps)
+        advised = of_verdict(verdict, PRAISE, lambda finding: ADVICE.get(finding.pitfall, finding.fix))
+        return fixed or where_windows_end(verdict, train) or advised
+    said = places(calls, plan, verdict.trace.updates[0].location) or _mode(calls, verdict.trace)
     if said:
         return Outcome(NOT_YET, "there is one thing to mend.", (said,), trace=verdict.trace)
     return Outcome(RIGHT, PRAISE, trace=verdict.trace)
 
 
-def _places(validate: Validation, trace: Trace) -> tuple[str, ...] | None:
-    """Return what to say of validations that came elsewhere than they should."""
-    updates = len(ENDS)
-    first = _first(lambda end, last: any(last < due <= end for due in DUE))
-    expected = first + [updates + n for n in first]
-    if validate.after == expected:
-        return None
-    each = [[n - call * updates for n in validate.after if 0 < n - call * updates <= updates] for call in range(CALLS)]
-    due = f"It was due after {_micro_batches(DUE)}, so at the window ends {listed([str(ENDS[n - 1]) for n in first])}"
-    at = f", at {line}" if (line := next(iter(validate.lines), None)) else f", at {trace.updates[0].location}"
-    change = f"To change{at}: at every window end, ask whether it has become due since the window end before."
-    if not validate.after:
-        return "No validation (not-validated)", f"Measured: `validate` was never called. {due}.", change
-    if each[0] != each[1] or len(each[0]) + len(each[1]) < len(validate.after):
-        found = f"{several(len(validate.after), 'call')} of `validate`, where {len(expected)} were due"
-        return "Validations that were not due (validated-elsewhere)", f"Measured: {found}. {due}.", change
-    came = f"Measured: it was validated after {_micro_batches(ENDS[n - 1] for n in each[0])}. {due}."
-    for fault, places, why in (
-        ("validated-every-window", _first(lambda end, last: True), "Every window end has one, due or not."),
-        ("only-where-both-meet", _first(lambda end, last: end in DUE), "Only where a window happens to end at the very "
-         "micro-batch is it made; the others are left out."),
-        ("counted-in-updates", [*range(EVERY, updates + 1, EVERY)], "`validate_every` counts micro-batches, and the "
-         "loop counts updates."),
-    ):  # fmt: skip
-        if each[0] == places:
-            return f"Validations come at the wrong places ({fault})", came, why, change
-    return "Validations come at the wrong places (validated-elsewhere)", came, change
-
-
-def _first(due: Callable[[int, int], bool]) -> list[int]:  # updates of which due(their end, the end before) holds
-    return [n for n, (last, end) in enumerate(zip([0, *ENDS], ENDS, strict=False), 1) if due(end, last)]
-
-
-def _micro_batches(numbers: Iterable[int]) -> str:
-    said = list(map(str, numbers))
-    return f"micro-batch{'es' * (len(said) > 1)} {listed(said)}"
-
-
-def _mode(validate: Validation, trace: Trace) -> tuple[str, ...] | None:
+def _mode(calls: Calls, trace: Trace) -> tuple[str, ...] | None:
     """Return what to say of training without dropout."""
     ran = len(trace.micro_batches)
     quiet = ran - sum(update.drew for update in trace.updates)
@@ -189,7 +162,7 @@ def _mode(validate: Validation, trace: Trace) -> tuple[str, ...] | None:
         "Trained in evaluation mode (train-mode-forgotten)",
         f"Measured: in {quiet} of {several(ran, 'micro-batch')} dropout was off: the model was still in evaluation "
         "mode, as `validate` leaves it. Batch normalisation would have used its running statistics, too.",
-        f"To change, at {validate.lines[-1]}: put the model back into training mode before its next micro-batch.",
+        f"To change, at {calls.lines[-1]}: put the model back into training mode before its next micro-batch.",
     )
 
 
@@ -228,7 +201,10 @@ WRONG_ANSWERS = (
     WrongAnswer("only-where-both-meet", but(but(_NO_FLAG, "if due:", "if i % validate_every == 0:"), _DONE, "")),
     WrongAnswer("validated-every-window", but(_NO_FLAG, _IF_DUE, _EACH)),
     WrongAnswer("counted-in-updates", but(but(_NO_FLAG, _IF_DUE, _COUNTED), "0, False", "0, 0")),
-    WrongAnswer("validated-elsewhere", but(FLAG, _DONE, "")),  # due for ever after
+    WrongAnswer("due-for-ever", but(FLAG, _DONE, "")),
+    WrongAnswer("validated-once-a-pass", but(_NO_FLAG, _IF_DUE, "") + "    validate(model)\n    model.train()\n"),
+    WrongAnswer("counted-from-the-last", but(but(FLAG, _FLAGGED, "        due += 1\n"), "if due:", "if due >= 6:")),
+    WrongAnswer("validated-elsewhere", but(but(_NO_FLAG, "if due:", "if i in (8, 12, 20, 24):"), _DONE, "")),
     WrongAnswer("not-validated", but(FLAG, _IF_DUE, "")),
     WrongAnswer("tail-leaked", but(FLAG, " or i == len(loader)", "")),
 )
@@ -237,7 +213,7 @@ PROBLEM = Problem(
     id="03e",
     title="Validate between windows",
     kind="write",
-    minutes=20,
+    minutes=15,
     difficulty="hard",
     asks="train",
     answer=ANSWER,

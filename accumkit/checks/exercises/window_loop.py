@@ -104,6 +104,9 @@ WRONG_ANSWERS = (
     WrongAnswer("stale-gradients", but(ANSWER, "        optimizer.zero_grad()\n", "")),
     WrongAnswer("data-reused", but(but(ANSWER, _ITERATOR, ""), _WHILE, _FOR)),
     WrongAnswer("graph-kept", ONE_BACKWARD),
+    # a step that is not indented: the data of a whole pass in one update
+    WrongAnswer("one-update-a-pass", but(ANSWER, _STEP, "    optimizer.step()\n")),
+    WrongAnswer("n-written-down", but(ANSWER, "islice(micro_batches, accumulation_steps)", "islice(micro_batches, 4)")),
 )
 
 PROBLEM = Problem(
