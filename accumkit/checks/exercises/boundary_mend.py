@@ -55,7 +55,7 @@ _LAST = " or i == len(loader)"
 _INSIDE = "            scheduler.step()\n"
 GIVEN = but(but(but(MENDED, _LAST, ""), _INSIDE, ""), "enumerate(loader, 1)", "enumerate(loader)")
 GIVEN += "        scheduler.step()\n"
-ANSWER = f"{BEGIN}\n{MENDED}{INSTEAD}\n{textwrap.indent(GIVEN, '# ')}{END}\n"
+ANSWER = f"{BEGIN}\n{MENDED}\n\n{INSTEAD}\n{textwrap.indent(GIVEN, '# ')}{END}\n"
 
 HINTS = (
     "Three things are wrong, and each sits in one line. Go through a pass of ten micro-batches with N = 4 on paper: "
