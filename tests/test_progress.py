@@ -116,6 +116,16 @@ def test_a_way_through_an_exercise(own, clock):
     assert record.minutes == 3
 
 
+def test_what_was_right_once_stays_right_when_it_is_broken_to_see_what_happens(own):
+    assert Q.check(train).status == "right"
+    assert Q.check(undivided).status == "not yet"
+    shown = repr(ak.progress())
+    assert "1 of 19 exercises right" in shown
+    (row,) = [line for line in shown.splitlines() if "01a Write the window loop" in line]
+    assert "right" in row and "not yet" not in row
+    assert "01a" not in shown[shown.index("Next:") :]
+
+
 def test_a_learner_whose_answer_is_blank_again_has_not_lost_anything(own, clock):
     Q.check(train)
     Q.check(None)

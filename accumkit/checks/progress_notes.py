@@ -7,7 +7,6 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from accumkit.checks.outcome import RIGHT
 from accumkit.checks.problem import Problem
 from accumkit.checks.recording import Kept
 from accumkit.checks.records import Progress
@@ -34,7 +33,7 @@ def next_step(progress: Progress, problems: Sequence[Problem]) -> tuple[str, str
         return "the quiz at the end of lesson 00", START.removesuffix(".ipynb")
     for problem in problems:
         one = progress.exercise(problem.id)
-        if one is None or one.status != RIGHT:
+        if one is None or not one.solved:
             verb = "go on with exercise" if one and one.attempts else "exercise"
             return f"{verb} {problem.id}, {problem.title}", f"{problem.id}_"
     if "after" not in done:

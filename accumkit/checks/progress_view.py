@@ -10,7 +10,7 @@ from urllib.parse import quote
 
 from accumkit import checks
 from accumkit.checks import recording
-from accumkit.checks.outcome import NOT_ATTEMPTED
+from accumkit.checks.outcome import NOT_ATTEMPTED, RIGHT
 from accumkit.checks.problem import Problem
 from accumkit.checks.progress_notes import next_step, notes
 from accumkit.checks.progress_text import text_of
@@ -72,7 +72,7 @@ class ProgressReport:
     @property
     def _right(self) -> int:
         ids = {problem.id for problem in self.problems}
-        return sum(one.status == "right" for one in self.progress.exercises if one.id in ids)
+        return sum(one.solved for one in self.progress.exercises if one.id in ids)
 
     @property
     def _quiz(self) -> str:
@@ -86,7 +86,7 @@ class ProgressReport:
             return (*named, NOT_ATTEMPTED, "-", "-", "-")
         hints = str(len(one.hints)) if one.hints else "none"
         hints += " and solution" if one.solution_seen else ""
-        return (*named, one.status, str(one.attempts), hints, str(one.minutes))
+        return (*named, RIGHT if one.solved else one.status, str(one.attempts), hints, str(one.minutes))
 
     def __repr__(self) -> str:
         full = BAR * self._right // max(1, len(self.problems))

@@ -58,6 +58,11 @@ class ExerciseRecord:
     seconds: int = 0
 
     @property
+    def solved(self) -> bool:
+        """Whether it has been right: a later attempt, to see what breaks it, takes nothing away."""
+        return self.first_right is not None
+
+    @property
     def minutes(self) -> int:
         """Minutes at work, rounded up."""
         return -(-self.seconds // 60)
@@ -165,7 +170,7 @@ class Progress:
     @property
     def right(self) -> int:
         """How many exercises are right now."""
-        return sum(one.status == "right" for one in self.exercises)
+        return sum(one.solved for one in self.exercises)
 
     @property
     def _all(self) -> list[ExerciseRecord | QuizRecord]:
