@@ -50,8 +50,8 @@ def as_it_was() -> Iterator[None]:
     the process such as the current folder and ``os.environ``.
 
     What it does not put back: other modules of torch and of others; private names that are new; what is changed inside
-    an object, such as the notebook's own variables; files, threads and processes that were started; and what C code
-    was told without a way to ask for it, such as ``torch.set_flush_denormal``.
+    an object, such as the notebook's own variables; files; threads and processes that were started, and what they do
+    later; and what C code was told without a way to ask for it, such as ``torch.set_flush_denormal``.
 
     Examples
     --------

@@ -33,7 +33,7 @@ def main(folder: Path) -> None:
                 page.set_viewport_size({"width": WIDTH, "height": HEIGHT})
                 open_notebook(page, lab, room + name)
                 run_all(page, lab.folder / room / name)
-                stem = f"{folder}/{theme}-{'exercise-' if room else ''}{name[:2]}"
+                stem = f"{folder}/{theme}-{'exercise-' if room else ''}{name.split('_')[0]}"
                 page.wait_for_timeout(1500)
                 if page.locator(HANDLE).count():
                     _panel(page, stem)

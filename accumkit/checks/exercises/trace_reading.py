@@ -16,6 +16,7 @@ from accumkit.checks.mystery import told
 from accumkit.checks.outcome import WIDTH, Outcome
 from accumkit.checks.problem import Problem, WrongAnswer
 from accumkit.checks.questions import Question, Slip, judged
+from accumkit.modes import as_new
 from accumkit.objective import classification
 from accumkit.trace.record import MicroBatch, Trace, Update
 from accumkit.trace.watch import watch
@@ -93,6 +94,7 @@ def _train(model, loader, optimizer):
 
 
 @functools.cache
+@as_new()
 def trace() -> Trace:
     """Run the loop for real, and return its trace.
 
