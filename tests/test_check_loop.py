@@ -121,9 +121,7 @@ def test_a_text_that_takes_for_ever_is_the_functions_time():
     def raises(model, loader, optimizer, n):
         raise Slow
 
-    start = time.monotonic()
     assert "still running after 0.2 seconds" in ak.check_loop(raises, seconds=0.2).reason
-    assert time.monotonic() - start < 10
 
 
 class Odd:
@@ -150,15 +148,18 @@ def test_a_callable_that_raises_over_its_attributes():
         ak.check_loop(type("NoRepr", (), {"__repr__": lambda self: 1 / 0})())
 
 
+OVER = threading.Event()  # set by the test at its end: a thread that went on would slow down all tests after it
+
+
 def stuck(model, loader, optimizer, n):
     while True:
         pass
 
 
 def stuck_and_stubborn(model, loader, optimizer, n):
-    while True:
+    while not OVER.is_set():
         try:
-            while True:
+            while not OVER.is_set():
                 pass
         except:  # noqa: E722 what a learner may well write
             pass
@@ -166,9 +167,11 @@ def stuck_and_stubborn(model, loader, optimizer, n):
 
 @pytest.mark.parametrize("function", [stuck, stuck_and_stubborn])
 def test_a_function_that_never_ends(function):
-    start = time.monotonic()
-    verdict = ak.check_loop(function, seconds=0.3)
-    assert time.monotonic() - start < 10
+    OVER.clear()
+    try:
+        verdict = ak.check_loop(function, seconds=0.3)
+    finally:
+        OVER.set()
     assert (verdict.ok, verdict.status) == (False, "cannot tell")
     assert "still running after 0.3 seconds at test_check_loop.py:" in verdict.reason
     assert "does its loop end?" in verdict.reason
