@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import statistics
-import time
-
 import ipywidgets as widgets
 import matplotlib.pyplot as plt
 import pytest
@@ -216,15 +213,3 @@ def test_panels_leave_the_random_state_alone():
     before = torch.get_rng_state()
     panels.one_update(strict=True).controls["examples"].value = 20
     assert torch.equal(before, torch.get_rng_state())
-
-
-@pytest.mark.parametrize("make", MAKERS)
-def test_time_of_a_move_is_printed(make, capsys):
-    panel = make(strict=True)
-    times = []
-    for i in range(10):
-        start = time.perf_counter()
-        panel.controls["accumulation_steps"].value = 4 + i % 2
-        times.append(time.perf_counter() - start)
-    with capsys.disabled():
-        print(f"\n  a move of {panel.slug}: {1e3 * statistics.median(times):.0f} ms (median of 10)")

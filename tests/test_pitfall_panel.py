@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import statistics
-import time
-
 import ipywidgets as widgets
 import matplotlib.pyplot as plt
 import pytest
@@ -334,20 +331,3 @@ def test_every_setting_has_an_answer(slug, n, size, examples, epochs, look, gues
     assert panel.simulation.shows or "cannot show" in panel.status.value
     assert panel.looked.value
     assert len(panel.answered.pictures) == 2
-
-
-def test_time_of_a_move_is_printed(capsys):
-    panel = make("missing-division", strict=True)
-    predict(panel)
-    times = {"simulation and redraw": [], "redraw": []}
-    for i in range(10):
-        for what, name, value in (
-            ("simulation and redraw", "examples", 20 + i),
-            ("redraw", "look", 1 + i % 2),
-        ):
-            start = time.perf_counter()
-            panel.controls[name].value = value
-            times[what].append(time.perf_counter() - start)
-    with capsys.disabled():
-        for what, seconds in times.items():
-            print(f"\n  the pitfall panel, {what}: {1e3 * statistics.median(seconds):.0f} ms (median of 10)", end="")
