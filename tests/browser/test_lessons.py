@@ -12,7 +12,8 @@ from write_notebooks import notebooks
 
 pytestmark = pytest.mark.browser
 LESSONS = [path.name for path in notebooks("notebooks")]
-EXERCISES = [path.name for path in notebooks("exercises")]
+# One of each look: a loop to write, pictures, a trace, a log. All run under nbval; none has a control to move.
+EXERCISES = [path.name for path in notebooks("exercises") if path.name[:3] in ("01a", "02d", "03d", "05d")]
 PANEL = ".jp-OutputArea .widget-vbox:has(.noUi-handle)"
 STILL = "details[class^=accumkit-still]"
 HANDLE = ".jp-OutputArea .noUi-handle"
