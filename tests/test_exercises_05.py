@@ -499,3 +499,9 @@ def test_every_wrong_name_is_told_by_what_it_would_log():
             assert guess == right or right == "right" or right not in text.split("Not yet", 1)[1]
     assert "not among the answers" in said(scaler_mystery.check(dict(scaler_mystery.RUNS) | {"A": "nothing"}))
     assert "still open" in said(scaler_mystery.check(dict(scaler_mystery.RUNS) | {"A": ...}))
+
+
+def test_a_scale_that_is_set_by_hand_is_not_right():
+    source = amp_loop.PROBLEM.solution_source.replace("scaler.update()", "scaler.update(new_scale=1024.0)")
+    assert "new_scale" in source
+    assert "(other-scaler)" in repr(attempted(amp_loop.PROBLEM, source))

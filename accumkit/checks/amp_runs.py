@@ -76,18 +76,20 @@ def overflowed(train: Callable, seconds: float) -> tuple[str, ...] | None:
         return head, f"In a pass in which one micro-batch overflowed, {str(failed).split('; it cannot')[0]}."
     if not all(p.isfinite().all() for p in run.model.parameters()):
         return head, "One micro-batch overflowed, and parameters are not finite now: let `scaler.step` decide to step."
-    if run.arguments["scaler"].get_scale() == SCALE:
-        return (
-            "The scaler that was given did not learn (other-scaler)",
-            f"One micro-batch overflowed, and the scale of `scaler` should be halved; it is {SCALE:,.0f} as before. "
-            "Use this scaler, and make none of your own.",
-        )
+    scale = run.arguments["scaler"].get_scale()
+    other = (
+        "The scaler that was given did not learn (other-scaler)",
+        f"One micro-batch overflowed, and the scale of `scaler` should be halved, to {SCALE / 2:,.0f}; it is "
+        f"{scale:,.0f}. Use this scaler, make none of your own, and let `update()` choose the scale.",
+    )
+    if scale == SCALE:
+        return other
     if not as_right(run, SPOILED):
         return head, (
             "One micro-batch overflowed. Then the windows before and after it should be stepped, and its own skipped, "
             "with its gradients cleared all the same; the parameters say otherwise."
         )
-    return None
+    return None if scale == SCALE / 2 else other
 
 
 def as_right(run: Setting, spoiled: int | None = None, calls: int = 1) -> bool:

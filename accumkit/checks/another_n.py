@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
+from dataclasses import replace
 
 from accumkit.audit.boundary import declared_sizes
 from accumkit.audit.findings import listed
 from accumkit.checks.audited import CALLS
 from accumkit.checks.outcome import NOT_YET, Outcome
 from accumkit.trace.record import Trace
+
+OTHER_STEPS = 3  # a second run, in which the data end with a full window; a 4 that is written down shows in it
 
 
 def also(all_right: str, outcome: Outcome) -> Outcome:
@@ -59,6 +63,21 @@ def fixed_steps(trace: Trace | None, size: int, steps: int, before: int) -> Outc
         "every N.",
     )
     return Outcome(NOT_YET, "there is one thing to mend.", (told,), trace=trace)
+
+
+def only_with(steps: int, other: int, micro_batches: int, again: Outcome) -> Outcome:
+    """Return what is to be said of a loop that is right with one N, and not with another one."""
+    lead = (
+        f"with accumulation_steps={steps} all is right. With accumulation_steps={other}, and {micro_batches} "
+        f"micro-batches: {again.lead}"
+    )
+    items = again.items
+    if items and any(re.search(rf"\bwindows of {steps}\b", text) for text in items[0]):
+        _, measured, change, *rest = items[0]
+        at = change.split(": ")[0]
+        mend = f"{at}: write `accumulation_steps` where the loop has a {steps}, or a number that was made from one."
+        items = ((f"Windows of {steps}, whatever N is (n-written-down)", measured, mend, *rest), *items[1:])
+    return replace(again, lead=lead, items=items)
 
 
 def _said(sizes: Sequence[int]) -> str:

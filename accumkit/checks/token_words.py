@@ -14,6 +14,7 @@ from accumkit import tasks
 from accumkit.audit import Verdict
 from accumkit.audit.findings import listed, number
 from accumkit.audit.reading import tolerance_of
+from accumkit.checks.another_n import OTHER_STEPS, only_with
 from accumkit.checks.as_given import AsGiven
 from accumkit.checks.audited import Setting, audited, in_micro_batches
 from accumkit.checks.check_loop import ARGUMENTS
@@ -22,13 +23,12 @@ from accumkit.checks.loss_words import ALL_ELSE, Kind, another_loss, foreign, le
 from accumkit.checks.outcome import RIGHT, Outcome, of_verdict
 from accumkit.checks.values import shown
 from accumkit.checks.window_ends import where_windows_end
-from accumkit.checks.window_words import DIVISIONS, advise, divisor_of, fair, one_thing, only_with, remark
+from accumkit.checks.window_words import DIVISIONS, advise, divisor_of, fair, one_thing, remark
 from accumkit.errors import AccumkitError
 from accumkit.objective import Objective, next_token
 
 SIZES = (3, 5, 2, 4, 1, 5)  # lines in the micro-batches: all 20, a full window of four and a tail of two
 TOKENS = divisor_of("tokens with a target", "tokens", "all places of its own micro-batch, padding among them")
-OTHER_STEPS = 3  # a second run, in which the data end with a full window; a 4 that is written down shows in it
 
 COUNTS = (
     Kind("padding-counted", "divided by all places of its micro-batches, padding among them",

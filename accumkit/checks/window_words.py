@@ -12,6 +12,7 @@ from typing import Any
 from accumkit.audit import Finding, Verdict
 from accumkit.audit.findings import listed, number
 from accumkit.audit.reading import tolerance_of
+from accumkit.checks.another_n import OTHER_STEPS, only_with
 from accumkit.checks.as_given import AsGiven
 from accumkit.checks.audited import Setting, audited
 from accumkit.checks.check_loop import ARGUMENTS, setting_of, unequal
@@ -78,7 +79,6 @@ ADVICE = {
 DIVISIONS = ("missing-division", "tail-divisor", "mean-of-means", "token-weighting")
 
 ONE_OF_TWO = "leave out one of the two divisions, that of the losses or that of `p.grad` before the step"
-OTHER_STEPS = 3  # a second run, in which the data end with a full window; a 4 that is written down shows in it
 
 # Where every bar in the picture is fair, and something is wrong all the same.
 FAIR = {
@@ -101,21 +101,6 @@ def outcome_of(train: Callable, praise: str, accumulation_steps: int, seconds: f
         return outcome
     again = _judged(train, praise, OTHER_STEPS, unequal(accumulation_steps)[: 3 * OTHER_STEPS], seconds)
     return outcome if again.status == RIGHT else only_with(accumulation_steps, OTHER_STEPS, 3 * OTHER_STEPS, again)
-
-
-def only_with(steps: int, other: int, micro_batches: int, again: Outcome) -> Outcome:
-    """Return what is to be said of a loop that is right with one N, and not with another one."""
-    lead = (
-        f"with accumulation_steps={steps} all is right. With accumulation_steps={other}, and {micro_batches} "
-        f"micro-batches: {again.lead}"
-    )
-    items = again.items
-    if items and any(re.search(rf"\bwindows of {steps}\b", text) for text in items[0]):
-        _, measured, change, *rest = items[0]
-        at = change.split(": ")[0]
-        mend = f"{at}: write `accumulation_steps` where the loop has a {steps}, or a number that was made from one."
-        items = ((f"Windows of {steps}, whatever N is (n-written-down)", measured, mend, *rest), *items[1:])
-    return replace(again, lead=lead, items=items)
 
 
 def _judged(train: Callable, praise: str, steps: int, sizes: list[int], seconds: float) -> Outcome:

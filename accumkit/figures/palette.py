@@ -44,7 +44,6 @@ class Look:
     dashed: bool = False
 
 
-MEANT = "(outline: what it should have been)"
 LOOKS = {
     "fair": Look(BLUE, INK, "", "fair"),
     "unfair": Look(VERMILLION, INK, "..", "not fair"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from math import isfinite
 from typing import Any
 
@@ -21,9 +22,7 @@ class Touches:
     gradients: Gradients
     scaling: Scaling
     measured: bool
-
-    def _event(self, kind: str, location: str | None, value: float | None = None) -> None:
-        raise NotImplementedError
+    _event: Callable[..., None]  # the recorder's: notes a kind, a line, and a value
 
     def zero_grad(self, owner: Any, location: str | None) -> None:
         """Hear an optimizer's or a module's zero_grad."""
