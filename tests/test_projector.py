@@ -15,7 +15,7 @@ from accumkit.errors import AccumkitError
 from accumkit.figures import large_type, verdict_html
 from accumkit.figures.norms import dial_lines
 from accumkit.figures.precision import order_picture
-from accumkit.panels.projector import CLASS, RULES
+from accumkit.panels.projector import CLASS, LIVE, RULES
 from accumkit.studies.precision import CALLS, run_order
 
 MAKERS = {
@@ -31,6 +31,7 @@ MAKERS = {
 
 @pytest.fixture(autouse=True)
 def usual_type_before_and_afterwards():
+    LIVE.clear()  # of panels that other tests made
     panels.projector(on=False)
     yield
     panels.projector(on=False)
@@ -78,6 +79,30 @@ def test_controls_move_a_large_panel():
     assert widths(panel.pictures.value) == [432.0, 432.0] and "N = 5" in panel.answered.sentence
     os.environ[large_type.PROJECTOR] = "0"
     assert not large_type.is_large()
+
+
+def test_a_panel_that_fails_keeps_no_other_from_changing():
+    def answer(n):
+        if n == 3 or (n == 4 and large_type.is_large()):
+            raise ValueError(f"{n} is too many")
+        return panels.Answer(f"n is {n}", ("<p>picture</p>",))
+
+    def panel(n):
+        return panels.Panel("failing", {"n": panels.slider("N", n, 1, 4)}, answer, strict=True)
+
+    good, failing, later = panel(1), panel(2), panel(2)
+    with pytest.raises(ValueError, match="3 is too many"):
+        failing.controls["n"].value = 3
+    panels.projector()  # what failed before is not news
+    assert CLASS in good._dom_classes and CLASS in failing._dom_classes and CLASS in later._dom_classes
+    panels.projector(on=False)
+    later.controls["n"].value = 4
+    with pytest.raises(ValueError, match="4 is too many"):
+        panels.projector()
+    assert CLASS in good._dom_classes and CLASS in failing._dom_classes and "4 is too many" in later.status.value
+    panels.projector()  # once is enough
+    panels.projector(on=False)
+    assert later.status.value == "" and later.pictures.value == "<p>picture</p>"
 
 
 def test_the_environment_turns_it_on_from_the_start():

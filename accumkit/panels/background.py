@@ -84,8 +84,10 @@ class Background:
     def _slice(self, seconds: float) -> None:
         work, until, last, any_yet = self._work, time.monotonic() + seconds, None, False
         try:
-            while time.monotonic() < until and self._work is work:
+            while self._work is work:
                 last, any_yet = next(work), True
+                if time.monotonic() >= until:
+                    break
         except StopIteration:
             if any_yet:
                 self._show(last)

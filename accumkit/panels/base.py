@@ -74,7 +74,7 @@ class Panel(widgets.VBox):
         self.strict = bool(os.environ.get(STRICT)) if strict is None else strict
         self.answered: Answer | None = None
         self._answered_for: dict[str, object] = {}
-        self._busy = self._again = False
+        self._busy = self._again = self.has_failed = False
         self.sentence, self.status, self.pictures = widgets.HTML(), widgets.HTML(), widgets.HTML()
         # Where the panel lives, the still beside it (see `still`) would show the same picture twice.
         rule = f".accumkit-still-{slug}{{display:none}}"
@@ -150,13 +150,14 @@ class Panel(widgets.VBox):
         self.refresh()
 
     def _show(self, answer: Answer, settings: dict[str, object]) -> None:
-        self.answered, self._answered_for = answer, settings
+        self.answered, self._answered_for, self.has_failed = answer, settings, False
         with self.hold_sync():
             self.sentence.value = f'<div role="status" style="{TEXT}">{escape(answer.sentence)}</div>'
             self.status.value = f'<div role="status" style="{TEXT}">{escape(answer.note)}</div>' if answer.note else ""
             self.pictures.value = "".join(answer.pictures)
 
     def _failed(self, error: Exception) -> None:
+        self.has_failed = True
         what = f"This setting failed: {type(error).__name__}: {str(error).rstrip('.') or 'no message'}."
         if self.answered is not None:
             kept = ", ".join(f"{self._name(name)} {value}" for name, value in self._answered_for.items())

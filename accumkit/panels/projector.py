@@ -72,5 +72,13 @@ def projector(on: bool = True) -> None:
     if not isinstance(on, bool):
         raise AccumkitError(f"projector({on!r}): give True for large type, or False for the usual one")
     large_type.set_large(on)
+    errors = []
     for panel in list(LIVE):
-        panel.fit_type()
+        had_failed = panel.has_failed
+        try:
+            panel.fit_type()
+        except Exception as error:  # of a strict panel; the others change all the same
+            if not had_failed:
+                errors.append(error)
+    if errors:
+        raise errors[0]
