@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.nn.utils.rnn import PackedSequence
+from torch.utils.data import DataLoader, default_collate
 
 from accumkit.errors import AccumkitError
 
@@ -163,6 +164,15 @@ def describe(batch: Any) -> str:
     if isinstance(batch, Tensor):
         return f"a tensor, {parts[0]}"
     return f"{kind} of {', '.join(parts)}" if parts else f"{kind} without a tensor"
+
+
+def may_write_again(loader: Any) -> bool:
+    """Return whether fetching a batch can write over an earlier one.
+
+    Going through a list runs no code, and torch's own collation makes every batch anew; of others nothing is known.
+    """
+    collated = type(loader) is DataLoader and loader.batch_sampler and loader.collate_fn is default_collate
+    return type(loader) not in (list, tuple) and not collated
 
 
 def remember(tensors: Sequence[Tensor]) -> list[tuple[Tensor, Tensor]]:

@@ -136,12 +136,11 @@ def train_epoch(
     doing, batch, losses, unscaled = "fetch", None, [], False
     try:
         for window in (gather if buffered else stream)(loader, steps, objective, place):
-            where = f"update {len(updates) + 1}"
             if buffered and window.is_tail and tail == "drop":
                 dropped = (len(window), window.examples)
                 break
             if buffered and not window.count:
-                raise nothing_counts(window, where)
+                raise nothing_counts(window, _at(updates))
             if buffered and window.count != divisor:
                 divisor, gradient = window.count, None
             doing, losses = "train", []
@@ -149,7 +148,7 @@ def train_epoch(
             for batch in window:
                 loss = total(model, batch)
                 if not isinstance(loss, Tensor) or loss.dim() or not loss.requires_grad:
-                    raise bad_loss(loss, f"{where}, micro-batch {len(losses) + 1}")
+                    raise bad_loss(loss, f"{_at(updates)}, micro-batch {len(losses) + 1}")
                 if gradient is None or gradient.dtype is not loss.dtype:
                     # backward(1 / W) is (loss / W).backward() without a division in each graph
                     divisor = divisor or provisional_divisor(window.counts[0], steps)
@@ -166,10 +165,11 @@ def train_epoch(
                     dropped = (len(window), window.examples)
                     break
                 if not window.count:
-                    raise nothing_counts(window, where)
+                    raise nothing_counts(window, _at(updates))
                 sums.divide(window.count / divisor) if sums else _divide(trained, window.count / divisor)
-            term = _per_update(objective, model, scaler, where)
-            norm = None
+            norm = term = None
+            if objective.per_update is not None:
+                term = _per_update(objective, model, scaler, _at(updates))
             if sums:
                 sums.take()  # of the term
                 if max_norm is not None and not scaler:
@@ -179,16 +179,22 @@ def train_epoch(
                 if scaler:
                     unscaled = True
                     scaler.unscale_(optimizer)
-                norm = clip(trained, max_norm, where)
-            losses, sound = _read(losses, finite.found() if norm is None and not scaler else None, on_host)
+                norm = clip(trained, max_norm, _at(updates))
+            flag = finite.found() if norm is None and not scaler else None
+            if on_host:
+                broken = flag is not None and flag.item()
+            else:
+                losses, broken = _read(losses, flag)
             mean = sum(losses) / window.count
             if not scaler:  # it skips such an update, which is no error
                 if not isfinite(mean):
-                    raise not_finite(losses, window.counts, model, where)
+                    raise not_finite(losses, window.counts, model, _at(updates))
                 if term is not None and not isfinite(term):
-                    raise AccumkitError(f"{where}: the objective's per_update term is {term}; look at what it computes")
-                if not (sound if norm is None else isfinite(norm)):
-                    raise gradient_not_finite(model, norm, where)
+                    raise AccumkitError(
+                        f"{_at(updates)}: the objective's per_update term is {term}; look at what it computes"
+                    )
+                if broken if norm is None else not isfinite(norm):
+                    raise gradient_not_finite(model, norm, _at(updates))
 
             doing, skipped = "step", False
             if scaler:
@@ -244,9 +250,11 @@ def _divide(parameters: list[nn.Parameter], divisor: float) -> None:
         torch._foreach_div_(gradients, torch.tensor(divisor, dtype=torch.float64) if gradients[0].is_cpu else divisor)
 
 
-def _per_update(objective: Objective, model: nn.Module, scaler: Any, where: str) -> float | None:
-    if objective.per_update is None:
-        return None
+def _at(updates: list[UpdateLog]) -> str:
+    return f"update {len(updates) + 1}"
+
+
+def _per_update(objective: Objective, model: nn.Module, scaler: Any, where: str) -> float:
     term = objective.per_update(model)
     if not isinstance(term, Tensor) or term.dim() or not term.requires_grad:
         raise bad_loss(term, f"{where}, per_update")
@@ -254,11 +262,8 @@ def _per_update(objective: Objective, model: nn.Module, scaler: Any, where: str)
     return term.item()
 
 
-def _read(losses: list, flag: Tensor | None, on_host: bool) -> tuple[list[float], bool]:
-    """Return the losses as numbers, and whether nothing was flagged; elsewhere than on the host in one wait."""
-    if on_host:
-        return losses, flag is None or not flag.item()
-    *losses, flagged = torch.stack(
-        [*losses, torch.zeros_like(losses[0]) if flag is None else flag.to(losses[0])]
-    ).tolist()
-    return losses, not flagged
+def _read(losses: list[Tensor], flag: Tensor | None) -> tuple[list[float], float]:
+    """Return losses and a flag as numbers, in one wait for the device."""
+    flag = torch.zeros_like(losses[0]) if flag is None else flag.to(losses[0])
+    *losses, flagged = torch.stack([*losses, flag]).tolist()
+    return losses, flagged

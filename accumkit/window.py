@@ -189,12 +189,12 @@ def _kept(gathered: Iterator[Window], tail: str, place: torch.device | None) -> 
 def gather(loader: Iterable, steps: int, objective: Objective, device: torch.device | None) -> Iterator[Window]:
     """Yield every window, the tail too; the arguments have been checked."""
     iterator = batches_of(loader)
-    move, index = None, 0
+    move, index, unsure = None, 0, _batches.may_write_again(loader)
     while True:
         window = Window(index)
         buffer, before, tensors = window._buffer, [], None
         while len(buffer) < steps:
-            if tensors is not None:
+            if unsure and buffer:
                 before.append(_batches.remember(tensors))  # before the loader can write over it
             try:
                 batch = window.fetch_from(iterator)

@@ -5,9 +5,10 @@ from __future__ import annotations
 import pytest
 import torch
 from torch import nn
+from torch.utils.data import DataLoader, Dataset, default_collate, default_convert
 
 import accumkit as ak
-from accumkit.batches import SAMPLE, changed, remember
+from accumkit.batches import SAMPLE, changed, may_write_again, remember
 
 OBJECTIVE = ak.classification()
 
@@ -95,8 +96,51 @@ def test_shared_memory_that_stays_the_same_is_fine():
     read_only.flags.writeable = False
     arrays = [(read_only, y.numpy()[:4])] * 3
     for loader in (overlapping, same, with_nan):
-        assert len(list(ak.windows(loader, 3, OBJECTIVE))) == len(loader) // 3
-    assert len(list(ak.windows(arrays, 3, ak.Objective(loss=max, count=lambda b: len(b[1]))))) == 1
+        assert len(list(ak.windows(iter(loader), 3, OBJECTIVE))) == len(loader) // 3
+    assert len(list(ak.windows(iter(arrays), 3, ak.Objective(loss=max, count=lambda b: len(b[1]))))) == 1
+
+
+class TwoBuffers(Dataset):
+    """Gives examples in the same memory, two in turn."""
+
+    def __init__(self):
+        self.pool = torch.empty(2, 5)
+
+    def __len__(self):
+        return 12
+
+    def __getitem__(self, index):
+        return self.pool[index % 2].fill_(index), index % 3
+
+
+BUFFER = torch.empty(2, 5)
+
+
+def into_one_buffer(examples):
+    torch.stack([x for x, _ in examples], out=BUFFER)
+    return BUFFER, torch.tensor([y for _, y in examples])
+
+
+def test_copies_are_left_out_only_where_nothing_can_write_again():
+    data = TwoBuffers()
+    batches = [(torch.zeros(2, 5), torch.zeros(2, dtype=torch.long))] * 2
+    torchs_own = DataLoader(data, batch_size=2)
+    for loader in (batches, tuple(batches), torchs_own, DataLoader(data, batch_size=2, collate_fn=default_collate)):
+        assert not may_write_again(loader)
+    assert [window.count for window in ak.windows(torchs_own, 3, OBJECTIVE)] == [6, 6]
+    assert [x[:, 0].tolist() for x, _ in torchs_own] == [[i, i + 1] for i in range(0, 12, 2)], "collation copies"
+
+    class Written(list):
+        def __iter__(self):
+            return through_torch([torch.ones(4, 5), torch.zeros(4, 5)], [torch.zeros(4, dtype=torch.long)] * 2)
+
+    own = DataLoader(data, batch_size=2, collate_fn=into_one_buffer)
+    single = DataLoader(data, batch_size=None, collate_fn=default_convert)
+    for loader in (iter(batches), zip(*batches, strict=True), Written(), own, single):
+        assert may_write_again(loader)
+    for loader in (Written(), own):
+        with pytest.raises(ak.AccumkitError, match="window 1: micro-batch 1 changed after it was fetched"):
+            list(ak.windows(loader, 2, OBJECTIVE))
 
 
 @pytest.mark.parametrize("layout", ["contiguous", "transposed"])
