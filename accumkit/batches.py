@@ -171,7 +171,7 @@ def may_write_again(loader: Any) -> bool:
 
     Going through a list runs no code, and torch's own collation makes every batch anew; of others nothing is known.
     """
-    collated = type(loader) is DataLoader and loader.batch_sampler and loader.collate_fn is default_collate
+    collated = type(loader) is DataLoader and loader.batch_sampler is not None and loader.collate_fn is default_collate
     return type(loader) not in (list, tuple) and not collated
 
 

@@ -17,6 +17,7 @@ from torch.utils.data import DataLoader, IterableDataset
 
 import accumkit as ak
 from accumkit.trace import watch
+from accumkit.trace.meter import LOOKS
 from tests.test_trace import assert_fair, loader, mlp, right, sgd, weights
 
 
@@ -605,6 +606,27 @@ def test_layers_left_out_at_random_are_replayed():
     model = LayerDrop()
     _, verdict = audited(model, ak.classification(), lambda: right(model, loader(40), sgd(model), 3, epochs=4), 3)
     assert verdict.status == "equivalent" and not verdict.findings, verdict
+
+
+@pytest.mark.parametrize("steady", [True, False], ids=["on every batch", "on some batches"])
+def test_an_objective_that_draws_leaves_every_generator_as_the_loop_has_it(steady):
+    drawn = []
+
+    def loss(output, batch):
+        drawn.append(steady or len(drawn) % 3 == 0)
+        noise = np.random.rand() + random.random() if drawn[-1] else 0.0
+        return F.cross_entropy(output, batch[1], reduction="sum") * (1 + 0 * noise)
+
+    def states():
+        return random.getstate(), np.random.get_state()[1].tobytes(), np.random.get_state()[2]
+
+    random.seed(0)
+    np.random.seed(0)
+    before, model = states(), mlp()
+    with ak.watch(model, ak.Objective(loss=loss, count=lambda b: len(b[1])), accumulation_steps=2) as trace:
+        right(model, loader(64), sgd(model), 2, epochs=3)
+    assert states() == before
+    assert len(trace.updates) > 2 * LOOKS and not any(update.why for update in trace.updates) and any(drawn)
 
 
 def test_sequences_laid_time_first_are_not_coupled():

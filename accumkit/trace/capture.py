@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
+from itertools import chain
+from operator import attrgetter
 from typing import Any
 
 import torch
@@ -85,15 +87,20 @@ class Capture:
         """Return the epoch of a micro-batch whose backward has run; an evaluation's passes make no epoch."""
         number = pieces[0].number if pieces else -1
         if number >= 0:
-            epoch = self.epochs.get(number)
-            if epoch is None:
-                epoch = self.epochs[number] = len(self.epochs)
-            self.epoch = epoch
-        elif any(piece.again for piece in pieces):
+            return self.epoch_at(number)
+        if any(piece.again for piece in pieces):
             self.epoch += 1
         elif self.epoch < 0:
             self.epoch = 0
         return self.epoch
+
+    def epoch_at(self, number: int) -> int:
+        """Return the epoch that a pass over the data is, the one that is trained on now."""
+        epoch = self.epochs.get(number)
+        if epoch is None:
+            epoch = self.epochs[number] = len(self.epochs)
+        self.epoch = epoch
+        return epoch
 
     def _count(self, batch: Any) -> float:
         try:
@@ -133,7 +140,8 @@ class Capture:
     def count_epochs(self) -> None:
         """Fill in the trace's sizes of epochs: trained on, fetched, and in the loader."""
         trace, fetched = self.trace, {epoch: self.fetches.sizes[number] for number, epoch in self.epochs.items()}
-        trained = Counter(m.epoch for m in trace.micro_batches)
+        kept = chain.from_iterable(map(attrgetter("micro_batches"), trace.updates))
+        trained = Counter(map(attrgetter("epoch"), chain(kept, trace.lost)))
         trace.epoch_sizes = [trained[epoch] for epoch in range(max(trained, default=-1) + 1)]
         trace.fetched_sizes = [fetched.get(epoch, (0, -1))[0] for epoch in range(len(trace.epoch_sizes))]
         trace.loader_sizes = [fetched.get(epoch, (0, -1))[1] for epoch in range(len(trace.epoch_sizes))]

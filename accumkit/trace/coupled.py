@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from accumkit.trace.gradients import Columns
+from accumkit.trace.columns import Columns
 from accumkit.trace.piece import Piece
 from accumkit.trace.replay import Twin
 from accumkit.trace.shares import compare

@@ -1,71 +1,21 @@
-"""A model's gradients: as one row of numbers, and what became of them between two looks."""
+"""A model's gradients, and what became of them between two looks."""
 
 from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Sequence
+from operator import attrgetter
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch._utils import _flatten_dense_tensors  # private in name; what DistributedDataParallel flattens with
 from torch.optim import Optimizer
 
+from accumkit.trace.columns import Columns
+
 NOTHING = type(None)  # called like a weak reference, it gives None
+VERSION = attrgetter("grad._version")
 LOW = (torch.float16, torch.bfloat16)
-MOST = 32_768  # columns kept of a large model; 4,096 recover the shares of 64 micro-batches to 1e-6
-
-
-class Columns:
-    """Which entries of which gradients make up a row.
-
-    Parameters
-    ----------
-    parameters : sequence of nn.Parameter
-        The trainable ones, in order.
-    most : int
-        Columns at most; a larger model is sampled evenly, each parameter at least once.
-    """
-
-    def __init__(self, parameters: Sequence[nn.Parameter], most: int = MOST) -> None:
-        self.parameters = list(parameters)
-        total = sum(p.numel() for p in self.parameters)
-        self.complete = total <= most
-        self.indices: list[Tensor | None] = []
-        for p in self.parameters:
-            if self.complete:
-                self.indices.append(None)
-            else:  # an odd stride, so that it does not run along one column of a weight
-                step = max(1, -(-total // most)) | 1
-                self.indices.append(torch.arange(0, p.numel(), min(step, max(1, p.numel() - 1)), device=p.device))
-        self.sizes = [p.numel() if i is None else i.numel() for p, i in zip(self.parameters, self.indices, strict=True)]
-        wide = any(p.dtype == torch.float64 for p in self.parameters)
-        self.dtype = torch.float64 if wide else torch.float32
-        self.device = self.parameters[0].device
-        self.plain = self.complete and all(p.dtype == self.dtype and p.device == self.device for p in self.parameters)
-
-    def row(self, grads: Sequence[Tensor | None]) -> Tensor:
-        """Return gradients, one a parameter, as a new row of shape (columns,); a gradient of None is zeros."""
-        with torch.no_grad():
-            if self.plain and all([g is not None and g.layout is torch.strided for g in grads]):
-                return _flatten_dense_tensors(grads) if len(grads) > 1 else grads[0].reshape(-1).clone()
-            dtype = next((g.dtype for g in grads if g is not None and g.dtype == torch.float64), self.dtype)
-            parts = []
-            for grad, index, size in zip(grads, self.indices, self.sizes, strict=True):
-                if grad is None:
-                    parts.append(torch.zeros(size, dtype=dtype, device=self.device))
-                    continue
-                flat = (grad.to_dense() if grad.layout != torch.strided else grad).detach().reshape(-1)
-                flat = flat if index is None else flat[index]
-                parts.append(flat.to(device=self.device, dtype=dtype))
-            return torch.cat(parts)
-
-    def covers(self, held: set[int]) -> Tensor | None:
-        """Return the columns of the parameters whose ids are ``held``, as indices; None where those are all."""
-        if all(id(p) in held for p in self.parameters):
-            return None
-        keep = [torch.full((size,), id(p) in held) for p, size in zip(self.parameters, self.sizes, strict=True)]
-        return torch.cat(keep).nonzero()[:, 0].to(self.device)
 
 
 class Gradients:
@@ -88,6 +38,8 @@ class Gradients:
         self.model = model
         self.replaced_by_others = False  # an optimizer holds parameters that the model did not have when it was watched
         self.active = self.parameters  # those that an optimizer is known to hold
+        self._active_at: Sequence[int] = range(len(self.parameters))  # their places
+        self._witness: int | None = None  # the place of one that has a gradient
         self.columns = Columns(self.parameters) if rows else None
         self.kept: Tensor | None = None  # columns of the active parameters; None for all
         self._owners: weakref.WeakKeyDictionary[Any, set[int]] = weakref.WeakKeyDictionary()
@@ -147,7 +99,8 @@ class Gradients:
             self.replaced_by_others |= not held and bool(given & {id(p) for p in self.model.parameters()})
             known = set().union(*(ids for other, ids in self._owners.items() if isinstance(other, Optimizer)))
             if known:
-                self.active = [p for p in self.parameters if id(p) in known]
+                self._active_at = [i for i, p in self._numbered() if id(p) in known]
+                self.active = [self.parameters[i] for i in self._active_at]
                 self.kept = self.columns.covers(known) if self.columns is not None else None
         return bool(held)
 
@@ -212,6 +165,43 @@ class Gradients:
             elif grad._version != version or ref() is not grad:
                 return True
         return False
+
+    def starts_empty(self) -> bool:
+        """Say whether no parameter at all has a gradient; if so, forget those there were.
+
+        Then ``added`` and ``all_touched`` may stand for ``remember`` and ``touched``, and cost less.
+        """
+        for p in self.parameters:
+            if p.grad is not None:
+                return False
+        self._grads, self._versions = [NOTHING] * len(self.parameters), [None] * len(self.parameters)
+        self._witness = None
+        return True
+
+    def added(self) -> bool:
+        """Say whether a backward has added to the gradients, and remember them."""
+        try:
+            versions = list(map(VERSION, self.parameters))
+        except AttributeError:  # a parameter without a gradient
+            touched = self.remember()
+            self._witness = next((i for i in self._active_at if self._versions[i] is not None), None)
+            return touched
+        i = self._witness
+        if i is None:
+            self._witness = self._active_at[0]
+            self._grads = [weakref.ref(p.grad) for p in self.parameters]
+        elif versions == self._versions or self._grads[i]() is not self.parameters[i].grad:
+            return self.remember()
+        self._versions = versions
+        return True
+
+    def all_touched(self) -> bool:
+        """Say, by a glance at one active gradient, whether all of them may be others, or have been written to."""
+        i = self._witness
+        if i is None:
+            return True
+        grad = self.parameters[i].grad
+        return grad is None or grad._version != self._versions[i] or self._grads[i]() is not grad
 
     def remember(self) -> bool:
         """Note which tensors the gradients are, and their versions; say what ``touched`` would have said."""

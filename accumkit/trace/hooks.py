@@ -20,10 +20,11 @@ from torch.optim.optimizer import register_optimizer_step_post_hook, register_op
 from torch.utils.data import DataLoader, dataloader
 
 import accumkit.window
-from accumkit.trace import feeds, patches, scalers
+from accumkit.trace import feeds, patches, scalers, steps
 from accumkit.trace.listeners import Listener, add, listeners, remove, reset
 
 _undo: list[Callable[[], None]] = []
+_made: dict[Callable, Callable] = {}  # for torch's own functions, once: it would take half the time to open a watch
 _calls: dict[type, Callable[[], None]] = {}  # by the class of a watched model: what puts its __call__ back
 
 
@@ -49,11 +50,20 @@ def dismiss(listener: Listener) -> None:
         reset()
 
 
-def _patch(owner: Any, name: str, make: Callable[[Callable], Callable]) -> Callable[[], None]:
-    """Replace an attribute by ``make(original)``; return what puts it back, unless someone else replaced it since."""
+def _patch(
+    owner: Any, name: str, make: Callable[[Callable], Callable], made: dict[Callable, Callable] | None = None
+) -> Callable[[], None]:
+    """Replace an attribute by ``make(original)``; return what puts it back, unless someone else replaced it since.
+
+    ``made``: what was made before, by the original; what is not in it is put there.
+    """
     own = vars(owner).get(name)
     original = getattr(owner, name)
-    ours = functools.wraps(original)(make(original))
+    ours = made.get(original) if made else None
+    if ours is None:
+        ours = functools.wraps(original)(make(original))
+        if made is not None:
+            made[original] = ours
     setattr(owner, name, ours)
 
     def restore() -> None:
@@ -93,9 +103,9 @@ def _places() -> list[tuple[Any, str, Callable[[Callable], Callable]]]:
 
 
 def _lay() -> None:
-    _undo.extend(_patch(*place) for place in _places())
-    before = register_optimizer_step_pre_hook(patches.before_step)
-    after = register_optimizer_step_post_hook(patches.after_step)
+    _undo.extend(_patch(*place, _made) for place in _places())
+    before = register_optimizer_step_pre_hook(steps.before_step)
+    after = register_optimizer_step_post_hook(steps.after_step)
     _undo.extend([before.remove, after.remove])
 
 

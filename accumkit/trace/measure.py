@@ -24,6 +24,10 @@ from accumkit.trace.shares import (
     settle,
 )
 
+OTHERS = (
+    "the parameters that require a gradient are others than when the watch began: freeze or unfreeze layers before "
+    "ak.watch"
+)
 REPLAYED = 1e-3  # of the increments, left unexplained by the replay; more, and it is no replay of what the loop did
 
 
@@ -104,6 +108,8 @@ def measure(window: Open, at_step: Tensor, full_norm: float, gauge: Gauge) -> Me
     count = sum(held.count for held in own)
     if not count:
         return unmeasured(window, count, "the window has no valid unit")
+    if len(gauge.twin.parameters) != len(gauge.columns.sizes):
+        return unmeasured(window, count, OTHERS)
     gauge.twin.follow()
     found = Measured([], count)
     coefficients, reference = _coefficients(window, own, pieces, count, gauge, found)
@@ -141,16 +147,19 @@ def _coefficients(
 ) -> tuple[list[float], Tensor]:
     """Return each held micro-batch's coefficient and the window's reference, shape (kept columns,)."""
     twin, columns, rows = gauge.twin, gauge.columns, gauge.rows
-    increments = rows(torch.stack([held.increment for held in window.held]))
     extra = rows(twin.per_update(columns)) if twin.objective.per_update else None
     whole = None if any(piece.drew for piece in pieces) else twin.joined(pieces, columns)
-    reference = None if whole is None else rows(whole) / count
+    increments = [held.increment for held in window.held]
+    increments = together = rows(torch.stack(increments if whole is None else [*increments, whole]))
+    reference = None
+    if whole is not None:
+        increments, reference = together[:-1], together[-1] / count
     separable = not gauge.coupled and extra is None and len(own) == len(window.held)
     if reference is not None and separable and len(own) * 10 <= reference.numel():
-        fit = by_fit(increments, reference)
+        fit = by_fit(together, exact=columns.dtype == torch.float64)
         if fit is not None and fit[1] <= FIT_RESIDUAL[columns.dtype]:
             found.unexplained = fit[1]
-            return (1 / (fit[0] * count)).tolist(), reference
+            return (1 / fit[0]).tolist(), reference
 
     gradients = [rows(twin.gradients(held.pieces, columns)) for held in window.held]
     parts = [by_projection(g, m, extra) for g, m in zip(increments, gradients, strict=True)]

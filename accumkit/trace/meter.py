@@ -19,10 +19,11 @@ from accumkit.trace.measure import Measured, measure, unmeasured, why_not
 from accumkit.trace.mixing import Tracked, masks_of
 from accumkit.trace.pending import Open
 from accumkit.trace.record import Trace
-from accumkit.trace.replay import COUPLING, Twin, undisturbed
+from accumkit.trace.replay import COUPLING, Twin, other_draws, other_states, undisturbed
 from accumkit.trace.scaling import clip_scale
 
-FLOOR_EVERY = 16  # windows between two measurements of rounding in float64, after the first two
+FLOOR_EVERY = 32  # windows between two measurements of rounding in float64, after the first two
+LOOKS = 4  # windows after which a replay that has not drawn on Python's or numpy's generator is taken not to
 
 
 class Meter:
@@ -44,6 +45,7 @@ class Meter:
         self.masks: dict[int, tuple[int, int]] = {}  # by a window's first micro-batch
         self.coupled: list[str] = []  # layers, or "examples", found to mix the examples of a micro-batch
         self.number = 0  # windows measured
+        self.draws = False  # a replay has drawn on Python's or numpy's generator
         self.has_term = objective is not None and objective.per_update is not None
         self.twin: Twin | None = None
         self.wide: Twin | None = None
@@ -89,16 +91,18 @@ class Meter:
         narrow = self.gradients.columns.dtype == torch.float32 and not any(piece.drew for piece in pieces)
         sample = narrow and (self.number < 2 or self.number % FLOOR_EVERY == 0)
         try:
-            with undisturbed(self.gradients.columns.device), muted():
+            others = self.draws or self.number < LOOKS or any(piece.others is not None for piece in pieces)
+            with undisturbed(self.gradients.columns.device, others) as before, muted():
                 self.twin = self.twin or Twin(self.model, self.objective)
                 kept = self.gradients.columns_of(optimizer)
                 gauge = Gauge(
                     self.gradients.columns, self.twin, self._widened, kept, bool(self.mixing), sample, self.number == 0
                 )
                 found = measure(window, at_step, self.gradients.norm(optimizer), gauge)
+                self.draws = self.draws or (before is not None and other_draws(before, other_states()))
         except Exception as error:  # the reader's model or objective, on a copy
-            hint = f" ({SHOW_BATCHES})" if any(piece.number < 0 for piece in pieces) else ""
-            return unmeasured(window, count, f"running the window again raised {type(error).__name__}: {error}{hint}")
+            hint = f"{SHOW_BATCHES}; " if any(piece.number < 0 for piece in pieces) else ""
+            return unmeasured(window, count, f"{hint}running the window again raised {type(error).__name__}: {error}")
         self.number += 1
         if any(piece.drew for piece in pieces):
             self.masks[window.held[0].index] = masks_of(window)
@@ -110,7 +114,7 @@ class Meter:
         """Fill in what goes on between examples: layers that mix them, running statistics, and random masks."""
         trace.coupled += self.coupled
         trace.running += self.tracked.moved()
-        for update in trace.updates:
+        for update in trace.updates if self.masks else ():
             drew, repeated = self.masks.get(update.micro_batches[0].index, (0, 0)) if update.micro_batches else (0, 0)
             if drew:
                 trace.updates[update.index] = update._replace(drew=drew, masks_repeated=repeated)

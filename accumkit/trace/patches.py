@@ -1,50 +1,51 @@
 """The functions that stand in for torch's while a watch is open: each runs the original and tells the listeners.
 
-Forward and backward run once a micro-batch, so they call the listeners themselves, without ``tell`` in between.
+What runs once a micro-batch or update calls the listeners itself, without ``tell`` in between.
 """
 
 from __future__ import annotations
 
-import functools
 import sys
 from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import nn
-from torch.optim import Optimizer, lr_scheduler
+from torch.compiler import is_dynamo_compiling
+from torch.optim import lr_scheduler
 
-from accumkit.trace.listeners import by_model, depth, listeners, stepping, tell
-from accumkit.trace.where import where
+from accumkit.trace.listeners import by_model, depth, listeners, tell
+from accumkit.trace.where import caller, where
 
 
 def model_call(original: Callable) -> Callable:
     """See the forward calls of a watched model, and of no copy of it."""
 
     def __call__(self: nn.Module, *args: Any, **kwargs: Any) -> Any:
-        if torch.compiler.is_dynamo_compiling():  # tracing through here; the compiled module is the one watched
+        if is_dynamo_compiling():  # tracing through here; the compiled module is the one watched
             return original(self, *args, **kwargs)
         me, here = id(self), depth.here
-        watched = by_model.get(me)
-        if not watched or here.backward or me in here.calling:
+        watched, outer = by_model.get(me), here.calling
+        if not watched or here.backward or outer == me:
             # a copy, another model of this class; a checkpoint's recomputation; or a base class watched too
             return original(self, *args, **kwargs)
-        line = where(sys._getframe(1))
+        line = caller()
         for listener in watched:
             try:
                 listener.forward_begins(args, kwargs, line)
             except Exception as error:
                 listener.failed(error)
-        here.calling.add(me)
+        here.calling = me
         try:
             output = original(self, *args, **kwargs)
         finally:
-            here.calling.discard(me)
+            here.calling = outer
         for listener in watched:
-            try:
-                listener.forward_ends(output)
-            except Exception as error:
-                listener.failed(error)
+            if listener.measured:
+                try:
+                    listener.forward_ends(output)
+                except Exception as error:
+                    listener.failed(error)
         return output
 
     return __call__
@@ -57,9 +58,9 @@ def backward(original: Callable) -> Callable:
         here = depth.here
         if here.backward or not kwargs.get("accumulate_grad", True):
             return original(*args, **kwargs)  # autograd.grad leaves .grad alone; a checkpoint's runs are inner ones
-        line = where(sys._getframe(1))
+        line = caller(3)  # behind Tensor.backward and autograd.backward
         roots = args[0] if args else kwargs.get("tensors", ())
-        retain = bool(args[2] if len(args) > 2 else kwargs.get("retain_graph"))
+        retain = args[2] if len(args) > 2 else kwargs.get("retain_graph")
         for listener in listeners:
             try:
                 listener.backward_begins(roots, retain)
@@ -83,8 +84,12 @@ def zero_grad(original: Callable) -> Callable:
     """See an optimizer's or a module's zero_grad."""
 
     def zero_grad(self: Any, *args: Any, **kwargs: Any) -> Any:
-        result = original(self, *args, **kwargs)
-        tell("zero_grad", self, where(sys._getframe(1)))
+        result, line = original(self, *args, **kwargs), caller()
+        for listener in listeners:
+            try:
+                listener.zero_grad(self, line)
+            except Exception as error:
+                listener.failed(error)
         return result
 
     return zero_grad
@@ -176,55 +181,9 @@ def noting(kind: str) -> Callable[[Callable], Callable]:
     def make(original: Callable) -> Callable:
         def noted(*args: Any, **kwargs: Any) -> Any:
             result = original(*args, **kwargs)
-            tell("note", kind, where(sys._getframe(1)))
+            tell("note", kind, caller())
             return result
 
         return noted
 
     return make
-
-
-_last: dict[Optimizer, Any] = {}  # in a step that runs: a hook behind the reader's own
-
-
-def before_step(optimizer: Optimizer, args: tuple, kwargs: dict) -> Any:
-    """See an optimizer's step begin; a closure is part of it, and the step begins anew after each evaluation."""
-    stepping[optimizer] = running = stepping.get(optimizer, 0) + 1
-    if running > 1:  # a subclass whose step calls super().step()
-        return None
-    line = where(sys._getframe(1))
-    closure = kwargs.get("closure", args[1] if len(args) > 1 else None)
-    if not callable(closure):
-        own = (
-            optimizer._optimizer_step_pre_hooks
-        )  # private; the reader's hooks run after this one, and may change .grad
-        if own:
-            _last[optimizer] = optimizer.register_step_pre_hook(lambda *_: tell("step_begins", optimizer, line))
-        else:
-            tell("step_begins", optimizer, line)
-        return None
-
-    @functools.wraps(closure)
-    def seen(*a: Any, **k: Any) -> Any:
-        here = depth.here
-        here.closure += 1
-        try:
-            result = closure(*a, **k)
-        finally:
-            here.closure -= 1
-        tell("step_begins", optimizer, line)  # after each evaluation; the last one is the update's
-        return result
-
-    return (args, {**kwargs, "closure": seen}) if "closure" in kwargs else ((args[0], seen, *args[2:]), kwargs)
-
-
-def after_step(optimizer: Optimizer, args: tuple, kwargs: dict) -> None:
-    """See an optimizer's step end."""
-    running = stepping.pop(optimizer, 1) - 1
-    if running > 0:
-        stepping[optimizer] = running
-        return
-    handle = _last.pop(optimizer, None)
-    if handle is not None:
-        handle.remove()
-    tell("step_ends", optimizer)

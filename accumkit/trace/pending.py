@@ -88,6 +88,11 @@ class Open:
         self.clipped: list[float] = []
 
     @property
+    def is_new(self) -> bool:
+        """Nothing has come to it yet."""
+        return len(vars(self)) == 3 and not (self.held or self.unscaled or self.clipped)
+
+    @property
     def scale(self) -> float:
         """What the gradient is multiplied by now: the last loss's scale, as far as it was not taken out."""
         scales = [held.scale for held in self.held if held.scale is not None]

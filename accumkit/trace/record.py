@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from math import nan
 from typing import NamedTuple
 
+from accumkit.errors import several
+
 EVENT_KINDS = (
     "batch", "forward", "evaluation", "backward", "zero_grad", "unscale", "clip", "step", "skipped step",
     "scaler update", "scheduler step", "ema update", "state saved",
@@ -129,6 +131,7 @@ class Trace:
     running: list[RunningStatistics] = field(default_factory=list)  # of layers whose running statistics moved
     reasons: list[str] = field(default_factory=list)  # what could not be seen, each a sentence
     fetch: Callable[[Iterable], Iterator] | None = field(default=None, repr=False)  # set while a watch is open
+    catch_up: Callable[[], None] | None = field(default=None, repr=False)  # as is this; notes what happened so far
 
     @property
     def micro_batches(self) -> list[MicroBatch]:
@@ -165,8 +168,23 @@ class Trace:
         if len(self.updates) > 20:
             rows.append(f"... {len(self.updates) - 20} more updates")
         if self.lost:
-            rows.append(f"in no update: {len(self.lost)} micro-batches, {sum(m.examples for m in self.lost)} examples")
+            examples = several(sum(m.examples for m in self.lost), "example")
+            rows.append(f"in no update: {several(len(self.lost), 'micro-batch')}, {examples}")
         return "\n".join(rows)
+
+
+def _up_to_date(name: str) -> property:
+    """Return an attribute that, while a watch is open, is brought up to date when it is read."""
+
+    def get(trace: Trace) -> list:
+        if trace.catch_up is not None:
+            trace.catch_up()
+        return vars(trace)[name]
+
+    return property(get, lambda trace, value: vars(trace).__setitem__(name, value))
+
+
+Trace.events, Trace.updates = _up_to_date("events"), _up_to_date("updates")
 
 
 def _short(value: float | None) -> str:

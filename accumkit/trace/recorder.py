@@ -34,7 +34,7 @@ class Recorder(Touches):
     """Listens to the hooks for one model and fills a trace."""
 
     def __init__(self, model: nn.Module, objective: Objective | None, trace: Trace) -> None:
-        self.model, self.trace, self.events = model, trace, trace.events
+        self.model, self.trace, self.events, self.updates = model, trace, trace.events, trace.updates
         self.measured = objective is not None
         self.capture = Capture(model, objective, trace)
         self.gradients = Gradients(model, rows=self.measured)
@@ -86,16 +86,16 @@ class Recorder(Touches):
             self.window.versions = self.gradients.versions()
 
     def forward_ends(self, output: Any) -> None:
-        if self.measured and self.pieces and torch.is_grad_enabled():
+        if self.pieces and torch.is_grad_enabled():
             self.capture.finish(self.pieces[-1], output)
 
     # backward
-    def backward_begins(self, roots: Any, retain: bool) -> None:
+    def backward_begins(self, roots: Any, retain: bool | None) -> None:
         if get_ident() != self.thread:
             return  # another thread trains another model
         window, gradients = self.window, self.gradients
         # one forward that waits is the one; of several, the graph tells which
-        self.reaches, self.retains = reached(roots) if len(self.pieces) > 1 else None, retain
+        self.reaches, self.retains = reached(roots) if len(self.pieces) > 1 else None, bool(retain)
         touched = gradients.touched()
         if not self.measured and window.held and not touched:
             return
@@ -174,7 +174,7 @@ class Recorder(Touches):
         why = why_not_second(self.waiting, self.at_step, self.window, self.gradients, optimizer)
         if why == SEVERAL:
             self.capture.reason(SEVERAL)
-        updates = self.trace.updates
+        updates = self.updates
         if why is not None and self.measured and updates:
             hidden = tuple(m._replace(share=None) for m in updates[-1].micro_batches)
             updates[-1] = updates[-1]._replace(why=why, micro_batches=hidden)
@@ -206,7 +206,7 @@ class Recorder(Touches):
         self._lose(window.part_lost(self.trace.accumulation_steps))
         self.at_step = row
         return Update(
-            index=len(self.trace.updates),
+            index=len(self.updates),
             epoch=window.held[-1].epoch if window.held else max(self.capture.epoch, 0),
             carried=carried(window, self.gradients, optimizer),
             unused=len(self.pieces),
@@ -225,7 +225,7 @@ class Recorder(Touches):
 
     def _commit(self, update: Update, optimizer: Optimizer) -> None:
         self._event("skipped step" if update.skipped else "step", update.location)
-        self.trace.updates.append(update)
+        self.updates.append(update)
         self.stepped = weakref.ref(optimizer)
         self.waiting = waiting(self.window, self.gradients)
         self.pieces.clear()
@@ -246,7 +246,7 @@ class Recorder(Touches):
 
     def finish(self) -> None:
         """Close the trace: what waits for a step that never came is lost."""
-        self.trace.fetch = None
+        self.trace.fetch = self.trace.catch_up = None
         self.trace.graphs_retained += self.retained
         self.gradients.close()
         if self.gradients.replaced_by_others:
@@ -254,7 +254,8 @@ class Recorder(Touches):
         self.meter.tell(self.trace)
         if self.window.held:
             self._lose(self.window.held)
-        self.trace.updates[:] = tell_hand_clipping(self.trace.updates)
+        if self.measured:
+            self.updates[:] = tell_hand_clipping(self.updates)
         self.capture.count_epochs()
 
     # small things

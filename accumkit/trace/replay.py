@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from accumkit.objective import Objective
-from accumkit.trace.gradients import Columns
+from accumkit.trace.columns import Columns
 from accumkit.trace.piece import Piece, detached
 
 MAX_JOINED = 4_000_000  # numbers in a window's joined inputs; beyond, micro-batches are replayed one by one
@@ -59,15 +59,19 @@ def other_draws(before: tuple, after: tuple) -> bool:
 
 
 @contextmanager
-def undisturbed(device: torch.device) -> Iterator[None]:
-    """Run a block with gradients on and autocast off, and give every random generator back as it was."""
-    states, others = rng_states(device), other_states()
+def undisturbed(device: torch.device, others: bool = True) -> Iterator[tuple | None]:
+    """Run a block with gradients on and autocast off, and give every random generator back as it was.
+
+    ``others``: Python's and numpy's too, which takes longer than all the rest; yields their states, else None.
+    """
+    states, before = rng_states(device), other_states() if others else None
     try:
         with torch.inference_mode(False), torch.enable_grad(), torch.autocast(device.type, enabled=False):
-            yield
+            yield before
     finally:
         set_rng_states(states, device)
-        set_other_states(others)
+        if before is not None:
+            set_other_states(before)
 
 
 def eager(model: nn.Module) -> nn.Module:

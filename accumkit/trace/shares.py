@@ -35,14 +35,20 @@ def factor_of(before: Tensor, after: Tensor) -> tuple[float, float]:
     return factor, (after - factor * before).norm().item() / norm
 
 
-def by_fit(increments: Tensor, reference: Tensor) -> tuple[Tensor, float] | None:
+def by_fit(rows: Tensor, exact: bool) -> tuple[Tensor, float] | None:
     """Return each increment's beta in R = sum(beta_i g_i) and the relative residual; None where ill-conditioned.
 
-    increments: (micro-batches, columns); reference: (columns,).
+    Parameters
+    ----------
+    rows : Tensor of shape (micro-batches + 1, columns)
+        The increments, and last the reference R; any multiple of it will do.
+    exact : bool
+        Look at every entry for the residual; products of the rows alone tell it to 1e-7.
     """
-    gram = increments @ increments.T
+    products = rows @ rows.T
+    gram, onto, square = products[:-1, :-1], products[:-1, -1], products[-1, -1].item()
     size = gram.diagonal().rsqrt()
-    if not torch.isfinite(size).all():
+    if not torch.isfinite(size).all() or not square:
         return None
     scaled = gram * size[:, None] * size
     chol, info = torch.linalg.cholesky_ex(scaled)
@@ -51,8 +57,10 @@ def by_fit(increments: Tensor, reference: Tensor) -> tuple[Tensor, float] | None
     diagonal = chol.diagonal()
     if (diagonal.max() / diagonal.min()).item() ** 2 > CONDITION:
         return None
-    beta = size * torch.cholesky_solve((size * (increments @ reference))[:, None], chol)[:, 0]
-    return beta, ((reference - beta @ increments).norm() / reference.norm()).item()
+    beta = size * torch.cholesky_solve((size * onto)[:, None], chol)[:, 0]
+    if exact:
+        return beta, (rows[-1] - beta @ rows[:-1]).norm().item() / square**0.5
+    return beta, max(0.0, 1 + ((beta @ gram - 2 * onto) @ beta).item() / square) ** 0.5
 
 
 def by_projection(increment: Tensor, gradient: Tensor, extra: Tensor | None) -> tuple[float, float, float]:

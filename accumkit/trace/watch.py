@@ -12,6 +12,7 @@ from accumkit.objective import AccumkitError, Objective
 from accumkit.trace.hooks import dismiss, listen
 from accumkit.trace.record import Trace
 from accumkit.trace.recorder import Recorder
+from accumkit.trace.shorthand import Shorthand
 
 
 @contextmanager
@@ -49,8 +50,9 @@ def watch(
     and the memory of one more model with its gradients.
 
     A forward or an objective that keeps something outside the model's parameters and buffers (a generator or queue
-    of its own, a counter) is run again on it, so there watching does change the loop. Layers replaced in the block are
-    not followed. Forward hooks are left out of the copy, so that a reader's own do not fire twice.
+    of its own, a counter) is run again on it, so there watching does change the loop; so it does where one begins to
+    draw on Python's or numpy's generator after some windows in which it did not. Layers replaced in the block are not
+    followed. Forward hooks are left out of the copy, so that a reader's own do not fire twice.
 
     Examples
     --------
@@ -85,6 +87,7 @@ def watch(
         precision=str(trainable[0].dtype).removeprefix("torch."),
     )
     recorder = Recorder(model, objective, trace)
+    recorder = recorder if objective is not None else Shorthand(recorder)
     trace.fetch = recorder.fetch
     listen(recorder)
     try:

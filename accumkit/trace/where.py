@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import sysconfig
+from sys import _getframe
 from types import CodeType, FrameType
 
 import torch
@@ -13,7 +14,39 @@ _OWN = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 _TORCH = os.path.dirname(os.path.abspath(torch.__file__)) + os.sep
 _LIBRARIES = tuple({sysconfig.get_paths()[key] + os.sep for key in ("stdlib", "platstdlib", "purelib", "platlib")})
 _inner: dict[str, bool] = {}  # by file name: is it torch, this package, the standard library or an installed one?
-_names: dict[tuple[str, int], str] = {}  # by file and line: a code object would be hashed anew each time
+_names: dict[tuple[int, int], tuple[CodeType, str]] = {}  # by code and instruction; the code is kept, so its id is too
+_callers: dict[tuple[int, int, int], str] = {}  # the same, by how many frames up it stood as well
+_codes: list[CodeType] = []  # theirs
+MOST = 4096  # lines remembered; a long session compiles many cells
+
+
+def caller(usual: int = 1) -> str | None:
+    """Return ``where`` for whatever called the function that calls this.
+
+    ``usual``: how many frames up the reader's line nearly always stands; then it is found without a look at those
+    between, which cost more than the rest.
+    """
+    try:
+        frame = _getframe(usual + 1)
+        return _callers[id(frame.f_code), frame.f_lasti, usual]
+    except (ValueError, KeyError):  # not so many frames, or a line that is new
+        return _look(usual)
+
+
+def _look(usual: int) -> str | None:
+    frame = _getframe(3)
+    name = where(frame)
+    for _ in range(usual - 1):
+        if frame is None or not _inner.get(frame.f_code.co_filename):
+            return name
+        frame = frame.f_back
+    if frame is not None and _inner.get(frame.f_code.co_filename) is False:
+        if len(_callers) > MOST:
+            _callers.clear()
+            _codes.clear()
+        _callers[id(frame.f_code), frame.f_lasti, usual] = name
+        _codes.append(frame.f_code)
+    return name
 
 
 def where(frame: FrameType | None) -> str | None:
@@ -48,7 +81,7 @@ def _is_inner(filename: str) -> bool:
 
 def _known(code: CodeType, frame: FrameType) -> str:
     """Return the name of a reader's line, and keep it for the next time."""
-    if len(_names) > 4096:  # a long session compiles many cells
+    if len(_names) > MOST:
         _names.clear()
     name = _name(code, frame.f_lineno)
     _names[id(code), frame.f_lasti] = code, name
