@@ -5,8 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from itertools import accumulate
 
-from accumkit.audit.offered import left_out
+from accumkit.audit.offered import left_out, untrained
+from accumkit.audit.passed_over import Missed, missed_steps
 from accumkit.trace.record import MicroBatch, Trace, Update
+
+EVERY = "a step after every"  # begins to say how a wrong count goes on from the first window
 
 
 @dataclass(frozen=True)
@@ -18,11 +21,24 @@ class Pass:
     ends: tuple[int, ...]  # how many of them had run at each step, the last step of the pass included
     size: int  # micro-batches that the loader yielded or holds; more than ran where some never had a backward
     left_out: int = 0  # those fetched before a step of the pass that never had a backward
+    untrained: int = 0  # all those fetched that never had one, as far as that is known
+    fetched: int = 0  # batches that its loader gave; 0 where none was seen
+    length: int = -1  # batches that its loader holds; -1 where it does not say
 
     @property
     def ran(self) -> int:
         """Micro-batches that had a backward."""
         return len(self.micro_batches)
+
+    @property
+    def exhausted(self) -> bool:
+        """Whether its loader gave all it holds."""
+        return 0 < self.length <= self.fetched
+
+    @property
+    def after_step(self) -> int:
+        """Batches fetched for no step of the pass that had no backward of their own."""
+        return max(0, self.fetched - self.ran - self.left_out)
 
     @property
     def inner(self) -> tuple[int, ...]:
@@ -56,6 +72,7 @@ class Boundary:
     how: str = ""  # for a wrong count: what the condition seems to be
     last_of_pass: frozenset[int] = field(default_factory=frozenset)  # indices of updates that end with their pass
     left_out: dict[int, int] = field(default_factory=dict)  # by update: batches of its window that had no backward
+    missed: tuple[Missed, ...] = ()  # steps that were left out together with a batch
 
     @property
     def crosses(self) -> bool:
@@ -106,7 +123,7 @@ def read_boundary(trace: Trace) -> Boundary:
         ends[last.epoch].append(place[last.index])
         if place[last.index] == len(by_epoch[last.epoch]):
             last_of_pass.add(update.index)
-    missing = left_out(trace)
+    missing, fetched = left_out(trace), untrained(trace)
     passes = tuple(
         Pass(
             epoch,
@@ -114,6 +131,9 @@ def read_boundary(trace: Trace) -> Boundary:
             tuple(ends[epoch]),
             max(_size(trace, epoch), len(members)),
             sum(missing.get(u.index, 0) for u in windows if u.micro_batches[-1].epoch == epoch),
+            _at(fetched, epoch, 0),
+            max(0, _at(trace.fetched_sizes, epoch, 0)),
+            _at(trace.loader_sizes, epoch, -1),
         )
         for epoch, members in sorted(by_epoch.items())
     )
@@ -124,16 +144,28 @@ def read_boundary(trace: Trace) -> Boundary:
         kind, how = _kind_of_offered(passes, overall, len(order), steps, windows, missing) or (kind, how)
     if kind == "wrong count" and _many_lines(windows):
         kind, how = "unclear", "a window has backward calls at several lines"
+    missed = _missed(trace, kind)
+    if any(not m.last for m in missed) and kind == "wrong count":
+        kind, how = "unclear", ""
     crossing = [u for u in windows if _crosses(u)]
     if kind == "declared" and any(u.accumulated < steps for u in crossing):
         kind = "unclear"
-    return Boundary(kind, windows, passes, steps, how, frozenset(last_of_pass), missing)
+    return Boundary(kind, windows, passes, steps, how, frozenset(last_of_pass), missing, missed)
+
+
+def _missed(trace: Trace, kind: str) -> tuple[Missed, ...]:
+    """Return the steps left out together with a batch; only lost ones where windows have their N micro-batches."""
+    found = missed_steps(trace) if kind != "straddling" else ()
+    return found if kind != "declared" else tuple(m for m in found if m.last)
 
 
 def _size(trace: Trace, epoch: int) -> int:
     """Return how many micro-batches a pass had to offer, as far as was seen."""
-    sizes = (trace.epoch_sizes, trace.fetched_sizes, trace.loader_sizes)
-    return max((size[epoch] for size in sizes if 0 <= epoch < len(size)), default=0)
+    return max(_at(sizes, epoch, 0) for sizes in (trace.epoch_sizes, trace.fetched_sizes, trace.loader_sizes))
+
+
+def _at(sizes: list[int], epoch: int, otherwise: int) -> int:
+    return sizes[epoch] if 0 <= epoch < len(sizes) else otherwise
 
 
 Ends = list[tuple[tuple[int, ...], int]]  # of passes: the inner ends of windows, and the micro-batches
@@ -169,7 +201,7 @@ def _kind(by_pass: Ends, overall: tuple[int, ...], total: int, steps: int, windo
         longest = max((len(inner) for inner, _ in ends), default=0)
         for count in (steps - 1, steps + 1):
             if count > 1 and longest and _fits(ends, lambda n, count=count: range(count, n, count)):
-                return "wrong count", f"a step after every {count} micro-batches"
+                return "wrong count", f"{EVERY} {count} micro-batches"
         first = next((inner[0] for inner, _ in ends if inner), 0)
         # over the whole run, 1 and then 2 each may as well be a warm-up
         clear = (longest > 1 and steps > 2) if ends is run else (longest > 1 or first in (1, steps - 1))

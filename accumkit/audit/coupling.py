@@ -43,9 +43,10 @@ def batchnorm_momentum(case: Case) -> Finding | None:
     _, momentum, often = moved[0]
     layers = [layer for layer, _, _ in moved]
     meant = 1 - (1 - momentum) ** (1 / case.steps)
+    mean = " on average" if len({u.accumulated for u in case.boundary.windows}) > 1 else ""
     return Finding(
         "batchnorm-momentum",
-        f"the running statistics of BatchNorm ({_layers(layers)}) move {number(often)} times an update: their "
+        f"the running statistics of BatchNorm ({_layers(layers)}) move {number(often)} times an update{mean}: their "
         f"momentum of {number(momentum)} amounts to {number(1 - (1 - momentum) ** often)} an update",
         None,
         f"set each layer's momentum to `1 - (1 - momentum) ** (1 / {case.steps})`, here {number(meant)}; that mends "

@@ -5,15 +5,23 @@ from __future__ import annotations
 from collections import Counter
 from math import isnan
 
-from accumkit.audit.boundary import declared_sizes
+from accumkit.audit.boundary import EVERY, declared_sizes
 from accumkit.audit.clearing import cleared_at, during_evaluation
 from accumkit.audit.findings import Finding, listed, named, number, several, span
 from accumkit.audit.nested import nested
+from accumkit.audit.passed_over import where_missed
 from accumkit.audit.reading import Case
+from accumkit.audit.stopped import cut_short, never_ran
 from accumkit.trace.record import MicroBatch, Update
 
 # of a gradient; beside one that a scaler's scale is still in, what is left over is small, and wrong all the same
 LEFT_OVER = 1e-9
+AT_THE_END = "step for the short last window too: `or i + 1 == len(loader)` in the condition"
+GIVEN = "give the batches of the short last window a backward too, and a step at its end"
+TOGETHER = (
+    "let every batch reach the condition that ends a window: a `continue` (or `break`) before it leaves out the step "
+    "together with the batch"
+)
 
 
 def step_every_micro_batch(case: Case) -> Finding | None:
@@ -45,11 +53,20 @@ def off_by_one(case: Case) -> Finding | None:
         f"windows of {_sizes(boundary.sizes)} micro-batches ({boundary.how}); accumulation_steps={case.steps} over "
         f"the {several(home.ran, 'micro-batch')} of a pass means {_sizes(expected)}",
         boundary.windows[0].location,
-        f"count from 1 in the condition: `(i + 1) % {case.steps} == 0` where i comes from `enumerate(loader)`, "
-        "or `i + 1 == len(loader)` for the short last window",
+        _condition(case),
         "update",
         _indices(boundary.windows),
     )
+
+
+def _condition(case: Case) -> str:
+    count = f"`(i + 1) % {case.steps} == 0` where i comes from `enumerate(loader)`"
+    if case.boundary.how.startswith(EVERY):  # there may be no condition, but a number handed to what makes the windows
+        return (
+            f"end a window after every {case.steps} micro-batches, and declare the N that is meant: the number stands "
+            f"in the condition, {count}, or is the one given to `ak.windows` or `islice`"
+        )
+    return f"count from 1 in the condition: {count}, or `i + 1 == len(loader)` for the short last window"
 
 
 def zero_every_micro_batch(case: Case) -> Finding | None:
@@ -121,6 +138,9 @@ def tail_leaked(case: Case) -> Finding | None:
     lost = ""
     if end and case.trace.lost:
         lost = f"; {several(end, 'micro-batch')} at the end of the run made no update at all"
+    missed = [m for m in boundary.missed if m.last]
+    if missed:
+        lost += f". The step was due after {where_missed(missed, len(boundary.passes))}, which had no backward"
     step = next((u.location for u in boundary.windows if u.index not in _indices(wrong)), first.location)
     return Finding(
         "tail-leaked",
@@ -128,8 +148,8 @@ def tail_leaked(case: Case) -> Finding | None:
         f"update {first.index + 1} adds up {first.accumulated} micro-batches instead of {case.steps}{weigh}. "
         f"In {named(_indices(wrong))}{lost}",
         step,
-        "step for the short last window too: `or i + 1 == len(loader)` in the condition; where it is to be left out, "
-        'clear its gradients before the next pass and declare `tail="drop"`',
+        f"{TOGETHER if missed else AT_THE_END}; where it is to be left out, clear its gradients before the next pass "
+        'and declare `tail="drop"`',
         "gradient",
         _indices(wrong),
     )
@@ -154,37 +174,36 @@ def tail_dropped(case: Case) -> Finding | None:
     unrun = [] if leaking(case) or gone else never_ran(case)
     if not gone and not unrun:
         return None
-    updates = case.boundary.windows
+    updates, passes = case.boundary.windows, case.boundary.passes
     by_pass = Counter(m.epoch for m in gone) if gone else dict(unrun)
+    own = [p for p in passes if p.epoch in by_pass]
+    skipped, fetched = sum(p.untrained for p in own), sum(p.fetched for p in own)
     total = sum(by_pass.values())
-    passes = "the pass" if len(by_pass) == 1 else f"{len(by_pass)} passes"
+    which = "the pass" if len(by_pass) == 1 else f"{len(by_pass)} passes"
     last = f"the last {span(by_pass.values())} micro-batches" if max(by_pass.values()) > 1 else "the last micro-batch"
     if gone:
-        seen = f"{last} of {passes} made no update: {several(sum(m.examples for m in gone), 'example')} weigh 0"
+        had = " that had a backward" if skipped else ""
+        seen = f"{last} of {which}{had} made no update: {several(sum(m.examples for m in gone), 'example')} weigh 0"
+        seen += f"; {skipped} of {several(fetched, 'batch')} fetched had no backward" if skipped else ""
     else:
-        seen = f"{last} of {passes} never had a backward, so {several(total, 'micro-batch')} made no update"
-    never = "" if updates else f"; a pass has fewer than {case.steps}, so there was no update at all"
+        given = all(p.after_step >= left for p, (_, left) in zip(own, unrun, strict=True))
+        given = "were fetched and " * given if total > len(by_pass) else "was fetched and " * given
+        seen = f"{last} of {which} {given}never had a backward, so {several(total, 'micro-batch')} made no update"
+    missed = [m for m in case.boundary.missed if m.last and m.epoch in by_pass]
+    if missed:
+        among = "" if skipped == len(missed) else "among them "
+        seen += f", {among}{'the one' if len(missed) == 1 else 'those'} after which the step was due"
+    change = TOGETHER if missed else GIVEN if not gone and given else AT_THE_END
+    never = "" if updates else "; there was no update at all"
+    never += f", for a pass has fewer than {case.steps}" if never and all(p.size < case.steps for p in passes) else ""
     return Finding(
         "tail-dropped",
         seen + never,
         # the line of the step that comes too rarely, not of a zero_grad that only clears what it left
         updates[-1].location if updates else gone[-1].location if gone else None,
-        "step for the short last window too: `or i + 1 == len(loader)` in the condition; where it is left out on "
-        'purpose, declare `tail="drop"`',
+        f'{change}; where it is left out on purpose, declare `tail="drop"`',
         "update",
     )
-
-
-def never_ran(case: Case) -> list[tuple[int, int]]:
-    """Return the passes whose short last window was left out before it ran: (pass, its micro-batches)."""
-    if case.trace.tail == "drop" or case.boundary.kind != "declared":
-        return []
-    found = [
-        (p.epoch, p.size % case.steps)
-        for p in case.boundary.passes
-        if p.size - p.ran - p.left_out == p.size % case.steps > 0
-    ]
-    return found if len(found) == len(case.boundary.passes) else []
 
 
 def dropped(case: Case) -> list[list[MicroBatch]]:
@@ -203,20 +222,9 @@ def dropped(case: Case) -> list[list[MicroBatch]]:
         groups = [group for group in groups if len(group) >= case.steps]
     if cut_short(case) and groups and groups[-1][-1].epoch == boundary.passes[-1].epoch:
         groups.pop()
-    if not boundary.windows and any(p.ran >= case.steps for p in boundary.passes):
-        return []  # no step in a run that had full windows: not a matter of the tail
+    if not boundary.windows and any(p.size >= case.steps for p in boundary.passes):
+        return []  # no step in a run that had data for full windows: not a matter of the tail
     return groups
-
-
-def cut_short(case: Case) -> bool:
-    """Whether the last pass was broken off before its data was over, after passes that left nothing over."""
-    if not case.boundary.passes:
-        return False
-    if never_ran(case):
-        return False
-    *before, last = case.boundary.passes
-    whole = max((p.ran + p.left_out for p in before), default=last.size)
-    return last.ran + last.left_out < max(whole, last.size) and not any(p.left_over for p in before)
 
 
 def _sizes(sizes: list[int]) -> str:

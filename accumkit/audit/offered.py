@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 from accumkit.trace.record import Event, Trace
 
 
@@ -12,10 +14,10 @@ def left_out(trace: Trace) -> dict[int, int]:
     for it. Where no loader was seen, the forward calls of a window that no backward reached are taken instead.
     """
     windows = [u for u in trace.updates if u.micro_batches]
-    fetches = _fetches(trace)
+    fetches = fetched_at(trace)
     if fetches is None:
         return {u.index: u.unused for u in windows if u.unused}
-    steps = _steps(trace)
+    steps = steps_at(trace)
     found: dict[int, int] = {}
     for epoch, ran in enumerate(trace.epoch_sizes):
         own = [u for u in windows if u.micro_batches[-1].epoch == epoch and u.micro_batches[-1].index in steps]
@@ -34,7 +36,47 @@ def left_out(trace: Trace) -> dict[int, int]:
     return found
 
 
-def _fetches(trace: Trace) -> list[list[int]] | None:
+def untrained(trace: Trace) -> list[int]:
+    """Return, by pass, how many of its batches were fetched and had no backward.
+
+    0 also where no loader was seen, and where it is not known how many batches a backward was for.
+    """
+    batches = batches_of(trace)
+    trained, unclear = Counter(), set()
+    for m in trace.micro_batches:
+        trained[m.epoch] += batches.get(m.index, 1)
+        if m.index not in batches:
+            unclear.add(m.epoch)
+    sizes = enumerate(trace.fetched_sizes)
+    return [0 if epoch in unclear else max(0, fetched - trained[epoch]) for epoch, fetched in sizes]
+
+
+def batches_of(trace: Trace) -> dict[int, int]:
+    """Return, by micro-batch, how many batches its backward was for: several where their losses were put together.
+
+    Each had a forward call, or as many of them as the model is called for one batch. Absent are micro-batches that
+    several came before of which it is not known whether they were left out: those in no update, and all where no
+    objective was given.
+    """
+    forwards = Counter(e.micro_batch for e in trace.events if e.kind == "forward")
+    per_batch, fetched, called = 1, 0, 0
+    for event in trace.events:
+        fetched += event.kind == "batch"
+        called += event.kind == "forward"
+        per_batch = max(per_batch, -(-called // fetched) if fetched else 1)
+    found = {}
+    for update in trace.updates:
+        unused = update.unused
+        for m in update.micro_batches:
+            here = min(unused, max(0, forwards[m.index] - 1))  # forward calls before it that it did not reach
+            unused -= here
+            found[m.index] = max(1, (forwards[m.index] - here) // per_batch)
+    found |= {m.index: max(1, forwards[m.index] // per_batch) for m in trace.lost}
+    open_ends = {m.index for m in (trace.micro_batches if trace.unit is None else trace.lost)}
+    return {index: number for index, number in found.items() if number == 1 or index not in open_ends}
+
+
+def fetched_at(trace: Trace) -> list[list[int]] | None:
     """Return, by pass, where among the events its batches were fetched; None where that cannot be told."""
     lines = set()
     latest: Event | None = None
@@ -54,10 +96,19 @@ def _fetches(trace: Trace) -> list[list[int]] | None:
     return found
 
 
-def _steps(trace: Trace) -> dict[int, int]:
+def steps_at(trace: Trace) -> dict[int, int]:
     """Return, by the last micro-batch before it, where among the events each first step stands."""
+    return _first_places(trace, "step", "skipped step")
+
+
+def backwards_at(trace: Trace) -> dict[int, int]:
+    """Return, by micro-batch, where among the events its first backward stands."""
+    return _first_places(trace, "backward")
+
+
+def _first_places(trace: Trace, *kinds: str) -> dict[int, int]:
     places: dict[int, int] = {}
     for i, event in enumerate(trace.events):
-        if event.kind in ("step", "skipped step"):
+        if event.kind in kinds:
             places.setdefault(event.micro_batch, i)
     return places

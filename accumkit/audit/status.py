@@ -5,13 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from accumkit.audit.coupling import masks_differ
-from accumkit.audit.ends import cut_short, dropped, leaking
-from accumkit.audit.findings import Finding, listed, named, number, several, span
+from accumkit.audit.ends import dropped, leaking
+from accumkit.audit.fetched_words import perhaps_over, step_passed_over, without_backward
+from accumkit.audit.findings import Finding, named, number, several, span
 from accumkit.audit.horizon import perhaps_in_micro_batches
 from accumkit.audit.nested import perhaps_nested
 from accumkit.audit.reading import Case, near
 from accumkit.audit.reuse import perhaps_reused
 from accumkit.audit.schedule import perhaps_too_often
+from accumkit.audit.stopped import cut_short, perhaps_cut_short
+from accumkit.audit.unknown import not_measured, unknowns
 from accumkit.trace.record import Update
 
 EQUIVALENT, SCALED, DIFFERENT, UNKNOWN = "equivalent", "equivalent up to scale", "not equivalent", "cannot tell"
@@ -34,15 +37,16 @@ def status_of(case: Case, findings: tuple[Finding, ...]) -> tuple[str, tuple[str
     "not equivalent", else one that cannot be judged makes it "cannot tell".
     """
     explained = {index for finding in findings for index in finding.updates}
-    differences = list(_differences(case, explained))
-    unknowns = list(_unknowns(case))
-    notes = [*_notes(case), *map(_sentence, case.trace.reasons)]
+    faults = {finding.pitfall for finding in findings}
+    differences = [*filter(None, [step_passed_over(case, faults)]), *_differences(case, explained)]
+    unclear = list(unknowns(case, bool(differences)))
+    notes = [*_notes(case, faults), *map(_sentence, case.trace.reasons)]
     if any(finding.affects in ("gradient", "update") for finding in findings):
-        return DIFFERENT, (*differences, *notes)
+        return DIFFERENT, (*differences, *not_measured(case, findings), *notes)
     if differences:
-        return DIFFERENT, (*differences, *unknowns, *notes)
-    if unknowns:
-        return UNKNOWN, (*unknowns, *notes)
+        return DIFFERENT, (*differences, *unclear, *notes)
+    if unclear:
+        return UNKNOWN, (*unclear, *notes)
     if case.constant:
         return SCALED, (_scale(case), *notes)
     for said in (_units(case), _by_hand(case)):
@@ -95,48 +99,7 @@ def _differences(case: Case, explained: set[int]) -> Iterator[str]:
         )
 
 
-def _unknowns(case: Case) -> Iterator[str]:
-    """Yield why updates could not be judged."""
-    boundary = case.boundary
-    if not boundary.windows:
-        ran = len(case.trace.micro_batches)
-        if ran:
-            yield f"{several(ran, 'micro-batch')} had a backward, but no optimizer step was seen."
-        else:
-            yield "No backward and no optimizer step was seen: nothing was trained."
-        return
-    if boundary.kind == "unclear":
-        sizes = boundary.sizes
-        shown = listed([str(s) for s in sizes[:8]]) if len(sizes) <= 8 else ", ".join(map(str, sizes[:8])) + ", ..."
-        if boundary.how:
-            meant = f", and {boundary.how}: they may serve several purposes (two networks, two losses)"
-        elif _grows(sizes, case.steps):
-            meant = "; they grow, as in a warm-up: if that is meant, nothing is wrong with them"
-        else:
-            meant = "; declare the one that is meant, or look where the boundary's condition holds"
-        fair = " Every example weighs 1 in its own window." if _all_fair(case) else ""
-        yield f"Windows of {shown} micro-batches do not follow from accumulation_steps={case.steps}{meant}.{fair}"
-    if case.trace.unit is None:
-        yield (
-            "No objective was given, so no share was measured; the order of the events alone shows no fault. "
-            "Give ak.watch an objective, such as ak.classification()."
-        )
-        return
-    if all(u.skipped for u in boundary.windows):
-        yield "The scaler skipped every step, so no update was made that could be judged."
-    for why, updates in _grouped((u.why, u) for u in boundary.windows if not u.skipped and _unmeasured(u)):
-        said = why.removesuffix(".") if why else "no reason was recorded"
-        yield f"{_of(updates).capitalize()} could not be measured: {said}."
-    foreign = [u for u in boundary.windows if case.foreign(u) and not _unmeasured(u)]
-    if foreign:
-        yield (
-            f"The loop's gradients are not those of the declared objective: {span(u.unexplained for u in foreign)} of "
-            f"them is no multiple of its gradient in {_of(foreign)}. Is the loop's loss another one, or does the "
-            "objective lack a term?"
-        )
-
-
-def _notes(case: Case) -> Iterator[str]:
+def _notes(case: Case, faults: set[str]) -> Iterator[str]:
     """Yield what a reader should know and what changes no status."""
     boundary = case.boundary
     if boundary.kind == "straddling":
@@ -145,12 +108,15 @@ def _notes(case: Case) -> Iterator[str]:
             f"Windows go on across the end of a pass ({_of(across)}), each with its {case.steps} micro-batches, which "
             f"weigh alike."
         )
-    if boundary.kind in ("straddling", "unclear") and boundary.windows and case.trace.lost and not dropped(case):
+    told = perhaps_over(case) or dropped(case)
+    if boundary.kind in ("straddling", "unclear") and boundary.windows and case.trace.lost and not told:
         yield f"{several(len(case.trace.lost), 'micro-batch')} at the end of the run made no update."
-    if cut_short(case):
+    if cut_short(case) and not perhaps_cut_short(case):
         last = boundary.passes[-1]
         size = max(p.size for p in boundary.passes)
         yield f"The last pass ended after {last.ran + last.left_out} of {size} micro-batches."
+    if said := without_backward(case, faults):
+        yield said
     yield from (said for note in PERHAPS if (said := note(case)))
     skipped = [u for u in case.trace.updates if u.skipped]
     if skipped:
@@ -159,7 +125,9 @@ def _notes(case: Case) -> Iterator[str]:
         yield 'tail="drop" was declared, but short last windows had a step.'
     meant = case.trace.tail == "drop" and boundary.kind == "declared" and case.trace.lost
     if meant and not dropped(case) and not leaking(case):  # of a tail that leaks, the run's last was not dropped
-        yield f"{several(len(case.trace.lost), 'micro-batch')} in short last windows were dropped, as declared."
+        lost = len(case.trace.lost)
+        was = "was" if lost == 1 else "were"
+        yield f"{several(lost, 'micro-batch')} in short last windows {was} dropped, as declared."
 
 
 def _scale(case: Case) -> str:
@@ -170,12 +138,23 @@ def _scale(case: Case) -> str:
             "is summed and never divided" if abs(factor - 1) <= 2 * case.tolerance else f"counts {number(factor)} times"
         )
         return (
-            f"Every example weighs the same over the whole run, and its loss {how}: right if a summed loss is meant "
-            f"and the learning rate was chosen for it. For the mean, divide by the count of the window.{turned}"
+            f"Every example counts the same over the whole run, and its loss {how}: right if a summed loss is meant "
+            f"and the learning rate was chosen for it. For the mean, divide by the count of the window."
+            f"{_differing(case)}{turned}"
         )
     length = number(abs(factor))
     longer = "" if length == "1" else f": a constant factor, as a learning rate {length} times as large would be"
     return f"Every example weighs {number(factor)} instead of 1, the same over the whole run{longer}.{turned}"
+
+
+def _differing(case: Case) -> str:
+    """Say why examples that count the same have different weights."""
+    if near([w.count for w in case.windows], [case.windows[0].count] * len(case.windows), case.tolerance):
+        return ""
+    return (
+        " Weights differ only because each is measured against the mean of its own update, and updates hold "
+        f"{span(w.count for w in case.windows)} {case.trace.unit}."
+    )
 
 
 def _units(case: Case) -> str | None:
@@ -218,26 +197,6 @@ def _clipped_wrongly(update: Update, tolerance: float) -> bool:
 
 def _touched(update: Update, tolerance: float) -> bool:
     return update.relative_error is not None and update.relative_error > 10 * tolerance
-
-
-def _unmeasured(update: Update) -> bool:
-    return update.why is not None or any(m.share is None for m in update.micro_batches)
-
-
-def _all_fair(case: Case) -> bool:
-    return len(case.windows) == len(case.boundary.windows) and all(w.fair for w in case.windows)
-
-
-def _grows(sizes: list[int], steps: int) -> bool:
-    inner = sizes[:-1]
-    return len(set(inner)) > 1 and inner == sorted(inner) and max(sizes) <= steps
-
-
-def _grouped(pairs) -> list[tuple[str | None, list[Update]]]:
-    groups: dict[str | None, list[Update]] = {}
-    for key, update in pairs:
-        groups.setdefault(key, []).append(update)
-    return list(groups.items())
 
 
 def _sentence(reason: str) -> str:

@@ -111,6 +111,11 @@ def _watched(trace: Trace) -> str:
     micro_batches = trace.micro_batches
     weights = [m.weight for m in micro_batches if m.weight is not None]
     weigh = f"; one {ONE.get(trace.unit, 'example')} weighs {span(weights)}" if weights else ""
+    unseen = sum(m.share is None for m in micro_batches)
+    if weights and unseen:
+        weigh += (
+            f" in {several(len(weights), 'micro-batch')}, {unseen:,} {'was' if unseen == 1 else 'were'} not measured"
+        )
     examples = sum(m.examples for m in micro_batches)
     return (
         f"{several(len(trace.updates), 'update')}, {several(len(micro_batches), 'micro-batch')}, "

@@ -1,0 +1,114 @@
+"""Why updates could not be judged: what was not seen, not measured, or may serve another purpose."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from accumkit.audit.fetched_words import perhaps_over
+from accumkit.audit.findings import Finding, listed, named, several, span
+from accumkit.audit.reading import Case
+from accumkit.trace.record import Update
+
+EXPLAINS = ("empty-micro-batch",)  # findings that say why a gradient could not be measured
+
+
+def unknowns(case: Case, differs: bool) -> Iterator[str]:
+    """Yield why updates could not be judged; ``differs``: something else shows that they are not the big batch's."""
+    boundary = case.boundary
+    if not boundary.windows:
+        yield _nothing(case)
+        return
+    if boundary.kind == "unclear" and not boundary.missed:
+        sizes = boundary.sizes
+        shown = listed([str(s) for s in sizes[:8]]) if len(sizes) <= 8 else ", ".join(map(str, sizes[:8])) + ", ..."
+        if boundary.how:
+            meant = f", and {boundary.how}: they may serve several purposes (two networks, two losses)"
+        elif _grows(sizes, case.steps):
+            meant = "; they grow, as in a warm-up: if that is meant, nothing is wrong with them"
+        else:
+            meant = "; declare the one that is meant, or look where the boundary's condition holds"
+        fair = " Every example weighs 1 in its own window." if _all_fair(case) else ""
+        yield f"Windows of {shown} micro-batches do not follow from accumulation_steps={case.steps}{meant}.{fair}"
+    if over := perhaps_over(case):
+        yield over
+    if case.trace.unit is None:
+        rest = "" if differs else "; the order of the events alone shows no fault"
+        yield (
+            f"No objective was given, so no share was measured{rest}. "
+            "Give ak.watch an objective, such as ak.classification()."
+        )
+        return
+    if all(u.skipped for u in boundary.windows):
+        yield "The scaler skipped every step, so no update was made that could be judged."
+    yield from not_measured(case)
+    foreign = [u for u in boundary.windows if case.foreign(u) and not _unmeasured(u)]
+    if foreign:
+        joined = _joined(case, foreign)
+        yield (
+            f"The loop's gradients are not those of the declared objective: {span(u.unexplained for u in foreign)} of "
+            f"them is no multiple of its gradient in {_of(foreign)}. Is the loop's loss another one, or does the "
+            f"objective lack a term?{joined}"
+        )
+
+
+def not_measured(case: Case, findings: Iterable[Finding] = ()) -> Iterator[str]:
+    """Yield why shares were not measured, but for updates of which a finding says why."""
+    if case.trace.unit is None:
+        return
+    told = {index for finding in findings if finding.pitfall in EXPLAINS for index in finding.updates}
+    unseen = [u for u in case.boundary.windows if not u.skipped and _unmeasured(u) and u.index not in told]
+    for why, updates in _grouped((u.why, u) for u in unseen):
+        said = why.removesuffix(".") if why else "no reason was recorded"
+        yield f"{_of(updates).capitalize()} could not be measured: {said}."
+
+
+def _nothing(case: Case) -> str:
+    ran = len(case.trace.micro_batches)
+    if ran:
+        return f"{several(ran, 'micro-batch')} had a backward, but no optimizer step was seen."
+    made = sum(not u.skipped for u in case.trace.updates)
+    if made:
+        return (
+            f"{several(made, 'optimizer step')} {'was' if made == 1 else 'were'} made, but no backward was seen: only "
+            "what `.backward()` adds to `.grad` can be watched, not what comes from `torch.autograd.grad` or is "
+            "written into `.grad`."
+        )
+    return "No backward and no optimizer step was seen: nothing was trained."
+
+
+def _joined(case: Case, updates: list[Update]) -> str:
+    """Say it where one backward was for several forward calls, whose losses may have been averaged."""
+    calls: dict[int, int] = {}
+    for event in case.trace.events:
+        if event.kind == "forward":
+            calls[event.micro_batch] = calls.get(event.micro_batch, 0) + 1
+    if not all(any(calls.get(m.index, 0) > 1 for m in u.micro_batches) for u in updates):
+        return ""
+    return (
+        " One backward was for several forward calls there: a mean of their means weighs examples unequally where "
+        "they differ in size (mean-of-means), and is not measured call by call."
+    )
+
+
+def _unmeasured(update: Update) -> bool:
+    return update.why is not None or any(m.share is None for m in update.micro_batches)
+
+
+def _all_fair(case: Case) -> bool:
+    return len(case.windows) == len(case.boundary.windows) and all(w.fair for w in case.windows)
+
+
+def _grows(sizes: list[int], steps: int) -> bool:
+    inner = sizes[:-1]
+    return len(set(inner)) > 1 and inner == sorted(inner) and max(sizes) <= steps
+
+
+def _grouped(pairs) -> list[tuple[str | None, list[Update]]]:
+    groups: dict[str | None, list[Update]] = {}
+    for key, update in pairs:
+        groups.setdefault(key, []).append(update)
+    return list(groups.items())
+
+
+def _of(updates) -> str:
+    return named(u.index for u in updates)
