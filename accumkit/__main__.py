@@ -66,7 +66,9 @@ def run_wheels(told: argparse.Namespace) -> int:
     print("Gathering wheels; this takes some minutes ...", flush=True)
     for one in offline.fill(course.home(), told.folder, told.platform, pythons, told.torch):
         print(one)
-    print(f"\nCopy {told.folder} onto each machine, and there run: python install.py (README.txt in it says more)")
+    start = {"windows": "py -3 install.py (Windows)"}
+    run = dict.fromkeys(start.get(name, "python3 install.py (macOS, Linux)") for name in told.platform)
+    print(f"\nCopy {told.folder} onto each machine, and in it run: {' or '.join(run)}. README.txt there says more.")
     return 0
 
 
@@ -125,8 +127,9 @@ def parser() -> argparse.ArgumentParser:
     command.set_defaults(run=run_grade)
 
     command = commands.add_parser("collect", help="for teachers: sum up the progress files of learners")
-    command.add_argument("folder", type=Path, help="progress files, or a folder for each learner with one in it")
-    command.add_argument("--out", type=Path, help="also write the table here, for a spreadsheet (CSV)")
+    command.add_argument("folder", type=Path, help="folder: one for each learner, or progress files side by side")
+    command.add_argument("--out", type=Path, help="also write the tables, for a spreadsheet: NAME.csv by learner, and "
+                         "beside it NAME-exercises.csv")  # fmt: skip
     command.set_defaults(run=run_collect)
     return top
 

@@ -40,8 +40,8 @@ def check_tail(tail: Any) -> None:
 
 
 def check_objective(objective: Any) -> None:
-    """Raise unless ``objective`` can count a batch."""
-    if not callable(getattr(objective, "count", None)):
+    """Raise unless ``objective`` can sum a batch's losses and count it; a string, a list and a tuple have a count."""
+    if not all(callable(getattr(objective, name, None)) for name in ("total", "count")):
         raise AccumkitError(
             f"the objective is {objective!r}; give an Objective, such as ak.classification() or "
             "ak.Objective(loss=..., count=...)"

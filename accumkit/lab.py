@@ -55,7 +55,8 @@ def start(directory: Path, port: int = 8888, browser: bool = True) -> None:
     browser = browser and has_browser()
     server = LabApp.initialize_server(argv=arguments(directory, port, browser))
     server.identity_provider.token_generated = False  # else Jupyter prints the address again, three times
-    server.io_loop.add_callback(announce, address(server), directory, browser)  # runs once the server listens
+    taken = port if port not in (0, server.port) else None
+    server.io_loop.add_callback(announce, address(server), directory, browser, taken)  # runs once the server listens
     server.start()
 
 
@@ -70,8 +71,10 @@ def check_port(port: int) -> None:
         raise AccumkitError(f"port {port}: give a number from 1 to 65535, or 0 for any free one")
 
 
-def announce(url: str, directory: Path, browser: bool) -> None:
-    """Say where the course is, and how to stop it."""
+def announce(url: str, directory: Path, browser: bool, taken: int | None = None) -> None:
+    """Say where the course is, that the port asked for is taken if it is, and how to stop it."""
+    if taken is not None:
+        print(f"\nPort {taken} is taken, perhaps by another JupyterLab; this is the next free one.")
     print(f"\nThe course is open at\n\n    {url}\n")
     print("Your browser should show it now." if browser else "Open this address in a browser on this machine.")
     print(f"Stop it with Ctrl+C; what you saved stays in {directory}", flush=True)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import big_batch as oracle
 import pytest
 import torch
@@ -39,6 +41,14 @@ def test_objective():
     )
     with pytest.raises(ak.AccumkitError, match="the objective is None"):
         ak.windows([], 2, None)
+
+
+@pytest.mark.parametrize("given", ["ce", b"ce", ["ce"], ("ce",)], ids=repr)
+def test_an_objective_that_has_a_count_of_another_kind(given):
+    shown = f"the objective is {re.escape(repr(given))}; give an Objective, such as ak.classification"
+    refused(shown, oracle.labelled([4]), objective=given)
+    with pytest.raises(ak.AccumkitError, match=shown):
+        ak.windows([], 2, given)
 
 
 def test_model():

@@ -129,6 +129,22 @@ def test_a_file_that_was_edited_and_used_on_is_told(folder):
     assert learners["bob"]["remark"] == "edited by hand at some time"
 
 
+def test_files_side_by_side_are_named_after_their_learners_as_notebooks_are(tmp_path):
+    names = ("progress anna", "bert-progress", "Progress_Cleo (1)", "dora", "progress (2)", "progress-Copy1")
+    for name in names:
+        (tmp_path / f"{name}.json").write_text(text_of(Progress()), encoding="utf-8")
+    learners = collect(tmp_path, PROBLEMS).learners
+    assert [row[0] for row in learners] == ["(no name)", "(no name)", "anna", "bert", "Cleo", "dora"]
+    assert [row[-1] for row in learners] == ["more than one file"] * 2 + [""] * 4
+
+
+def test_faults_beyond_the_five_most_common_are_counted(tmp_path):
+    (tmp_path / "ada.json").write_text(text_of(Progress("", (tried("01a", *"abcdefg"),))), encoding="utf-8")
+    assert rows(collect(tmp_path, PROBLEMS).exercises, EXERCISES)["01a"]["faults, and how many met them"] == (
+        "a 1, b 1, c 1, d 1, e 1, and 2 more"
+    )
+
+
 def test_a_learners_own_folder_may_be_given(folder):
     assert [row[0] for row in collect(folder / "ada", PROBLEMS).learners] == ["ada"]
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -23,6 +24,7 @@ from accumkit.errors import AccumkitError
 from accumkit.grading import marks, page, submissions
 from accumkit.grading.grade import grade
 from accumkit.grading.marks import Mark
+from accumkit.grading.telling import by_learner
 
 LOOP = PROBLEMS["window_loop"]
 RIGHT = LOOP.solution_source
@@ -221,6 +223,9 @@ def test_faults_and_words_are_those_of_the_check(graded):
     assert f"after {SECONDS:g} seconds, in cell 3" in graded[0]["endless-cell"].said
     assert "format of 2014" in graded[0]["old"].said
     assert "half of a file" in graded[0]["half"].said
+    assert graded[0]["empty"].said == "It is empty: it was not saved or copied to its end."
+    assert re.search(r"[Cc]ell 2, line \d", graded[0]["wrong"].said), "as a notebook names its lines"
+    assert not [mark for mark in graded[0].values() if re.search(r"[Cc]ell\s+\d+:\d", mark.said)]
     assert "clear its outputs" in graded[0]["too-large"].said
     assert "EOFError" in graded[0]["asks"].said
 
@@ -303,8 +308,52 @@ def test_learners_of_notebooks_side_by_side(tmp_path):
     for name in (f"{stem}_ada", f"bob-{stem}", f"{stem}-Copy1", "Carl 01a (1)", f"dora_{stem} (2)"):
         hand_in(tmp_path / "class", "", f"{name}.ipynb", notebook("window_loop", RIGHT))
     found = submissions.find(tmp_path / "class", PROBLEMS)
-    assert [one.learner for one in found] == ["ada", "bob", "Carl", "class", "dora"]
+    assert [one.learner for one in found] == ["(no name)", "ada", "bob", "Carl", "dora"]
     assert {one.exercise for one in found} == {"window_loop"}
+
+
+def test_a_learners_own_folder_may_be_given(tmp_path):
+    for name in (exercise("window_loop").name, "01b (1).ipynb"):
+        hand_in(tmp_path / "ada", "", name, notebook("window_loop", RIGHT))
+    assert [one.learner for one in submissions.find(tmp_path / "ada", PROBLEMS)] == ["ada", "ada"]
+    assert submissions.empty_handed(tmp_path / "ada", submissions.find(tmp_path / "ada", PROBLEMS)) == []
+
+
+def test_a_learner_with_an_empty_folder_is_told_and_counts_as_no_notebook(tmp_path, capsys):
+    hand_in(tmp_path / "class", "ada", "x.ipynb", notebook("window_loop", RIGHT))
+    hand_in(tmp_path / "class", "cleo", "notes.txt", "to come")
+    for folder in ("bob/deeper", ".git", "__MACOSX"):
+        (tmp_path / "class" / folder).mkdir(parents=True)
+    assert main(["grade", str(tmp_path / "class"), "--out", str(tmp_path / "out"), "--jobs", "1"]) == 0
+    said = capsys.readouterr().out
+    assert "1 notebook: 1 right; 2 learners handed nothing in." in said
+    assert re.search(r"^bob +0 +0 +nothing handed in$", said, re.MULTILINE)
+    with (tmp_path / "out" / "marks.csv").open(encoding="utf-8-sig", newline="") as file:
+        rows = [(row["learner"], row["exercise"], row["status"]) for row in csv.DictReader(file)]
+    assert rows == [("ada", "01a", "right"), *((who, "", "nothing handed in") for who in ("bob", "cleo"))]
+    source = (tmp_path / "out" / "marks.html").read_text(encoding="utf-8")
+    assert '<th scope="row">bob</th><td class="number">0 of 1</td><td class="">none</td>' in source
+    assert "bob" not in source[source.index("By exercise") :], "it is no notebook"
+
+
+def test_what_became_of_each_notebook_and_how_many_faults_there_are_more_is_on_the_screen():
+    faults = ("mean-of-means", "short-micro-batch-dropped", "tail-divisor", "tail-dropped", "tail-leaked")
+    done = [
+        Mark("ben", "1", "01a", "T", "not yet", faults),
+        Mark("ben", "2", "01b", "T", "broken"),
+        Mark("ben", "3", "01c", "T", "right"),
+        Mark("ben", "4", "02a", "T", "out of time"),
+    ]
+    (row,) = by_learner(done)
+    assert row[:4] == ("ben", "1", "4", "1 not yet, 1 broken, 1 out of time")
+    assert row[4] == "mean-of-means 1, short-micro-batch-dropped 1, tail-divisor 1, and 2 more"
+
+
+def test_the_page_opens_with_the_whole_first_paragraph_and_names_no_faults_where_none_were_looked_for():
+    said = "Not yet: one example weighs 4,\n  and this goes on.\n\nCell 2 raised X."
+    source = page.of([Mark("Ada", "a", "01a", "T", "not yet", (), said), Mark("Bob", "b", "01a", "T", "broken")], "")
+    assert "<summary>Not yet: one example weighs 4, and this goes on.</summary>" in source
+    assert source.count("<td>not checked</td>") == 1 and source.count("<td>none</td>") == 2
 
 
 @pytest.mark.parametrize(

@@ -187,9 +187,9 @@ def test_nothing_is_loaded_that_could_run_code(path):
 
 
 def texts() -> list[Path]:
-    """Every text file of the project, as git lists it; as the folder holds it, where there is no git."""
-    skip = {".git", ".venv", "my-work", "__pycache__", ".pytest_cache", ".ruff_cache", ".hypothesis", "build",
-            ".ipynb_checkpoints", ".accumkit"}  # fmt: skip
+    """Every text file of the project: what lies in its folder, without what git is told to ignore."""
+    ignored = (TREE / ".gitignore").read_text(encoding="utf-8").splitlines()
+    skip = {".git", ".accumkit", *(line.removesuffix("/") for line in ignored if line.endswith("/"))}
     found = []
     for folder, folders, names in os.walk(TREE):
         folders[:] = [f for f in folders if f not in skip and not f.endswith(".egg-info")]

@@ -276,6 +276,7 @@ def test_the_command_says_how_much_and_what_next(index, project, tmp_path, monke
     assert main(["wheels", str(room), "--platform", "windows", "macos", "--python", "3.12"]) == 0
     said = capsys.readouterr().out
     assert "windows, Python 3.12: 5 wheels, " in said and f"Copy {room} onto each machine" in said
+    assert "in it run: py -3 install.py (Windows) or python3 install.py (macOS, Linux). README.txt" in said
     for wrong in (["--platform", "amiga"], ["--platform", "windows", "--python", "2.7"]):
         assert main(["wheels", str(room), *wrong]) == 1
         said = capsys.readouterr()

@@ -697,7 +697,7 @@ def test_the_table_as_text(own, clock):
     assert re.split(r"\s{2,}", lines[5])[2:] == ["not attempted", "0", "none and solution", "0"]
     assert len(lines[4 : lines.index("", 4)]) == total
     assert "Quiz before the lessons: not taken; after the lessons: not taken." in lines
-    assert lines[-1] == "Kept in ../.accumkit/progress.json, on this computer only."
+    assert lines[-2] == "Kept in ../.accumkit/progress.json, on this computer only."
     assert ak.progress().headline.startswith("Progress of Ada"), "the name is kept"
 
 
@@ -781,6 +781,20 @@ def test_a_copy_to_hand_in(own, tmp_path):
         report.save(path)
     with pytest.raises(ak.AccumkitError, match="cannot be written"):
         report.save(tmp_path / "no" / "such" / "folder.json")
+
+
+@pytest.mark.parametrize(
+    ("name", "file"),
+    [(None, "progress YOUR NAME.json"), ("Zoë K.-L.", "progress Zoë K-L.json"), ('../"a\\', "progress a.json")],
+)
+def test_the_way_to_hand_it_in_is_said_and_works(own, name, file):
+    Q.check(train)
+    report = ak.progress(name=name)
+    *_, said = repr(report).splitlines()
+    call = re.fullmatch(r"To hand it in: (.*) writes a copy beside this notebook\.", said)[1]
+    assert call == f'ak.progress().save("{file}")'
+    eval(call, {"ak": ak})
+    assert read(file) == report.progress and not Path(file).name.startswith(".")
 
 
 def test_the_lessons_that_the_table_names_are_there():

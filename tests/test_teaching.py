@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 import re
+import tomllib
 from math import isfinite
+from pathlib import Path
 
 import pytest
+import torch
+import torch.nn.functional as F
 
+import accumkit as ak
 from accumkit import checks, course, doctor, panels, pitfalls
 from accumkit.figures.numbers import number
+from accumkit.grading import marks
+from accumkit.grading.collecting import collect
+from accumkit.grading.submissions import NAMELESS
 from accumkit.panels.effects import NOTHING, effects
 from accumkit.panels.one_update import compare
 from accumkit.studies import precision
@@ -169,6 +177,68 @@ def test_sums():
 def test_what_it_says_of_machines():
     says(f"{doctor.MEMORY_GIB} GiB of free memory")
     assert panels.projector.__name__ in TEXT and "ACCUMKIT_PROJECTOR=1" in TEXT
+
+
+def test_which_batches_a_watch_sees():
+    says(
+        "the batches that a DataLoader or `ak.windows` gives",
+        "else the audit cannot tell",
+        "hands the function a DataLoader",
+    )
+    pairs = [(torch.randn(size, 4), torch.randint(0, 3, (size,))) for size in (4, 4, 4, 2)]
+    slices = ((pairs[0][0][i : i + 2], pairs[0][1][i : i + 2]) for i in (0, 2))
+    given = []
+
+    def loop(model, loader, optimizer, accumulation_steps):
+        given.append(loader)
+        for i, (x, y) in enumerate(loader, 1):
+            (F.cross_entropy(model(x), y) / 2).backward()
+            if i % 2 == 0:
+                optimizer.step()
+                optimizer.zero_grad()
+
+    def watched(batches):
+        model = torch.nn.Linear(4, 3)
+        with ak.watch(model, ak.classification(), accumulation_steps=2) as trace:
+            loop(model, batches(trace), torch.optim.SGD(model.parameters(), 0.1), 2)
+        return ak.audit(trace)
+
+    blind = watched(lambda trace: pairs)
+    assert blind.status == "cannot tell"
+    assert blind.reason.index("trace.batches") < blind.reason.index("RuntimeError"), "what to do comes first"
+    assert watched(lambda trace: trace.batches(pairs)).status == "not equivalent"  # the last one has 2 examples
+    assert watched(lambda trace: trace.batches(slices)).status == "equivalent"
+    assert not ak.check_loop(loop).ok and isinstance(given[-1], torch.utils.data.DataLoader)
+
+
+def test_what_learners_hand_in_is_collected(tmp_path, monkeypatch):
+    (tmp_path / course.OWN).mkdir()
+    monkeypatch.chdir(tmp_path)
+    (call,) = re.findall(r"`(ak\.progress\(\)\.save\([^`]*)`", WORDS)
+    written = eval(call, {"ak": ak})
+    assert not written.name.startswith(".") and written.parent == Path()
+    handed_in = tmp_path / "handed-in"
+    handed_in.mkdir()
+    written.rename(handed_in / written.name)
+    assert [row[0] for row in collect(handed_in, checks.problems()).learners] == ["Ada"]
+    says(f'called "{NAMELESS}"', f"`my-work/{course.OWN}/progress.json`")
+
+
+def test_marks_are_what_grade_gives():
+    for status in marks.STATUSES:
+        assert re.search(rf"^\|[^|]*\b{status}\b[^|]*\|", section("Afterwards"), re.MULTILINE), status
+
+
+def test_what_it_lays_into_the_projects_folder_is_passed_over():
+    says(
+        "`my-class`, `handed-in`, `grades` and the tables of `collect`",
+        "--out progress.csv",
+        "`progress-exercises.csv`",
+    )
+    ignored = (course.home() / ".gitignore").read_text(encoding="utf-8").splitlines()
+    assert {"my-class/", "handed-in/", "grades/", "progress.csv", "progress-exercises.csv"} <= {*ignored}
+    ruff = tomllib.loads((course.home() / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["ruff"]
+    assert {"my-class", "handed-in"} <= {*ruff["extend-exclude"]}
 
 
 def test_what_it_points_to_is_there():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -67,7 +68,12 @@ def notes(kept: Kept) -> list[str]:
             f"Something was noted at {ahead}, which is in the future: the clock of this computer was ahead, or is "
             "behind now. Look whether it is right. Nothing is lost; whoever collects the file can see that, too."
         )
-    return [*said, f"Kept in {shown(kept.file)}, on this computer only."]
+    named = re.sub(r"[^\w -]", "", kept.progress.name).strip() or "YOUR NAME"
+    return [
+        *said,
+        f"Kept in {shown(kept.file)}, on this computer only.",
+        f'To hand it in: ak.progress().save("progress {named}.json") writes a copy beside this notebook.',
+    ]
 
 
 def shown(file: Path) -> str:

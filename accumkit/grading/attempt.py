@@ -19,6 +19,7 @@ from accumkit.grading.restored import kept
 
 FAULT = re.compile(r"\(([a-z][a-z0-9-]*)\)$")  # at the end of a heading
 ENDLESS = re.compile(r"was still running after [\d.]+\s+seconds?\b")  # what a check says of one that it stopped
+PLACE = re.compile(r"\b([Cc]ell\s+\d+):(\d+)\b")  # "cell 2:5" here, "cell 2, line 5" in a notebook
 LONGEST = 4_000  # characters of what is said
 
 
@@ -87,7 +88,7 @@ def _judged(asks: str, examine: Callable[[object], Outcome], names: dict, raised
 
 
 def _mark(status: str, said: str, raised: Sequence[Raised], faults: Sequence[str] = ()) -> dict:
-    said = said[:1].upper() + said[1:]
+    said = PLACE.sub(r"\1, line \2", said[:1].upper() + said[1:])
     notes = [f"Cell {one.cell} raised {one.text}." for one in raised[:5]]
     notes += [f"{len(raised) - 5} more cells raised."] * (len(raised) > 5)
     said = said if len(said) <= LONGEST else f"{said[:LONGEST]} ..."

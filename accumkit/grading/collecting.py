@@ -14,6 +14,8 @@ from accumkit.checks.problem import Problem
 from accumkit.checks.progress import ExerciseRecord, Progress
 from accumkit.course import OWN
 from accumkit.errors import AccumkitError
+from accumkit.grading.page import most_common
+from accumkit.grading.submissions import beside, owners
 
 LEARNERS = (
     "learner", "right", "not yet", "attempts", "hints", "solutions seen", "minutes", "quiz before", "quiz after",
@@ -40,7 +42,7 @@ def collect(folder: Path, problems: Mapping[str, Problem]) -> Collected:
     ----------
     folder : Path
         A folder for each learner, with their ``.accumkit/progress.json`` or a copy of it; or such copies side by
-        side, each named after its learner.
+        side, each named after its learner ("ada.json", "progress ada.json").
     problems : mapping of str to Problem
         The exercises by name, as `accumkit.checks.problems` returns them.
 
@@ -61,9 +63,11 @@ def collect(folder: Path, problems: Mapping[str, Problem]) -> Collected:
     for path in paths:
         file = path.relative_to(folder).as_posix()
         try:
-            read.append((owner(folder, path), file, progress.read(path)))
+            read.append((_name_of(path.relative_to(folder)), file, progress.read(path)))
         except AccumkitError as why:
             refused.append((file, str(why).removeprefix(f"{path}").strip(" :")))
+    names = owners(folder, [who for who, _, _ in read])
+    read = [(name, file, one) for name, (_, file, one) in zip(names, read, strict=True)]
     twice = {one for one, times in Counter(learner for learner, _, _ in read).items() if times > 1}
     learners = [_learner(who, file, one, who in twice) for who, file, one in read]
     found = [one for _, _, one in read]
@@ -83,19 +87,10 @@ def files(folder: Path) -> Iterator[Path]:
                 yield path
 
 
-def owner(folder: Path, path: Path) -> str:
-    """Return whose a file is: the name of the learner's folder, or of the file where it lies beside others.
-
-    Examples
-    --------
-    >>> from pathlib import Path
-    >>> owner(Path("class"), Path("class/ada/.accumkit/progress.json")), owner(Path("class"), Path("class/bob.json"))
-    ('ada', 'bob')
-    """
-    first, *more = path.relative_to(folder).parts
-    if first == OWN or (not more and first == progress.FILE):  # a learner's own folder was given
-        return folder.resolve().name
-    return first if more else path.stem
+def _name_of(inside: Path) -> str:
+    """Return whose a file is: the learner's folder's name, else what the file's name says; "" where it says none."""
+    first, *more = inside.parts
+    return first if more and first != OWN else beside("" if more else inside.stem, "progress")
 
 
 def _learner(who: str, file: str, one: Progress, twice: bool) -> tuple[str, ...]:
@@ -139,7 +134,6 @@ def _exercise(problem: Problem, found: Sequence[Progress]) -> tuple[str, ...]:
     learners: Counter[str] = Counter()  # by how many a fault was met, which says more than how often
     for record in records:
         learners.update(record.faults.keys())
-    most = sorted(learners.items(), key=lambda item: (-item[1], item[0]))[:5]
     return (
         problem.id,
         problem.title,
@@ -147,7 +141,7 @@ def _exercise(problem: Problem, found: Sequence[Progress]) -> tuple[str, ...]:
         str(sum(map(_tried, records))),
         str(sum(record.attempts for record in records)),
         str(sum(record.solution_seen is not None for record in records)),
-        ", ".join(f"{fault} {count}" for fault, count in most),
+        most_common(learners),
     )
 
 

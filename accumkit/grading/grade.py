@@ -17,8 +17,8 @@ from accumkit.errors import AccumkitError, several
 from accumkit.grading import marks, page
 from accumkit.grading.asking import Keeper
 from accumkit.grading.limits import NEW_NETWORK
-from accumkit.grading.marks import BROKEN, HEADER, NO_EXERCISE, NOT_RUN, Mark
-from accumkit.grading.submissions import Submission, find
+from accumkit.grading.marks import BROKEN, HEADER, NO_EXERCISE, NOT_RUN, NOTHING, Mark
+from accumkit.grading.submissions import Submission, empty_handed, find
 
 TABLE, PAGE = "marks.csv", "marks.html"
 LONGEST = 3600  # seconds
@@ -35,9 +35,11 @@ class Graded:
     offline: bool  # every notebook ran without a network
 
     def __repr__(self) -> str:
-        found = [mark.status for mark in self.marks]
+        found = [mark.status for mark in self.marks if mark.status != NOTHING]
         counts = ", ".join(f"{found.count(status)} {status}" for status in marks.STATUSES if status in found)
-        return f"{several(len(found), 'notebook')}: {counts}"
+        nobody = len(self.marks) - len(found)
+        said = f"; {several(nobody, 'learner')} handed nothing in" if nobody else ""
+        return f"{several(len(found), 'notebook')}: {counts}{said}"
 
 
 def grade(
@@ -101,6 +103,7 @@ def grade(
     known = {mark.file for mark in done}
     left = [one for one in submissions if one.file not in known]
     done += [_without(one, problems, NOT_RUN, "Stopped before its turn.") for one in left]
+    done += [Mark(name, "", "", "", NOTHING, (), "No notebook.") for name in empty_handed(folder, submissions)]
     graded = Graded(tuple(sorted(done, key=Mark.place)), interrupted, offline)
     marks.write_table(out / TABLE, HEADER, [mark.row() for mark in graded.marks])
     (out / PAGE).write_text(page.of(graded.marks, repr(graded)), encoding="utf-8", errors="backslashreplace")

@@ -11,9 +11,9 @@ from pathlib import Path
 
 from accumkit.checks.outcome import NOT_ATTEMPTED, NOT_YET, RIGHT
 
-BROKEN, NO_EXERCISE, NOT_RUN = "broken", "not an exercise", "not run"
+BROKEN, NO_EXERCISE, NOT_RUN, NOTHING = "broken", "not an exercise", "not run", "nothing handed in"
 OUT_OF_TIME, OUT_OF_MEMORY, TOO_MANY = "out of time", "out of memory", "too many processes"
-STATUSES = (RIGHT, NOT_YET, NOT_ATTEMPTED, BROKEN, OUT_OF_TIME, OUT_OF_MEMORY, TOO_MANY, NOT_RUN, NO_EXERCISE)
+STATUSES = (RIGHT, NOT_YET, NOT_ATTEMPTED, BROKEN, OUT_OF_TIME, OUT_OF_MEMORY, TOO_MANY, NOT_RUN, NO_EXERCISE, NOTHING)
 HEADER = ("learner", "file", "exercise", "title", "status", "faults", "said", "seconds")
 FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")  # a spreadsheet may take a cell that begins so for a formula
 
@@ -22,7 +22,7 @@ NUMBER = re.compile(r"[+-]?\d+(\.\d+)?")
 
 @dataclass(frozen=True)
 class Mark:
-    """One notebook's mark.
+    """One notebook's mark; or that a learner handed none in.
 
     Parameters
     ----------
@@ -56,8 +56,8 @@ class Mark:
     seconds: float = 0.0
 
     def __repr__(self) -> str:
-        what = f"{self.exercise} {self.title}" if self.exercise else self.file
-        return f"{self.learner}: {what}, {self.status}{''.join(f' ({fault})' for fault in self.faults)}"
+        what = f"{self.exercise} {self.title}, " if self.exercise else f"{self.file}, " if self.file else ""
+        return f"{self.learner}: {what}{self.status}{''.join(f' ({fault})' for fault in self.faults)}"
 
     def row(self) -> tuple[str, ...]:
         """Return the cells of its line, in the order of `HEADER`."""

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from html import escape
 
-from accumkit.grading.marks import BROKEN, NO_EXERCISE, NOT_ATTEMPTED, NOT_YET, RIGHT, STATUSES, Mark
+from accumkit.grading.marks import BROKEN, NO_EXERCISE, NOT_ATTEMPTED, NOT_YET, NOTHING, RIGHT, STATUSES, Mark
 
 STYLE = """
 :root { color-scheme: light dark; --line: #b5b5b5; --right: #00664a; --other: #8a3b00; }
@@ -22,7 +22,9 @@ td.number { min-width: 3em; text-align: right; font-variant-numeric: tabular-num
 .table { overflow-x: auto; margin: 0 0 2em; }
 pre { white-space: pre-wrap; overflow-wrap: anywhere; margin: .3em 0; max-width: 60em; }
 """
-NONE = "none"  # handed in
+NONE = "none"  # handed in, or no fault named
+NOT_CHECKED = "not checked"
+CHECKED = (RIGHT, NOT_YET, NOT_ATTEMPTED)
 
 
 def of(done: Sequence[Mark], summary: str) -> str:
@@ -43,7 +45,7 @@ def of(done: Sequence[Mark], summary: str) -> str:
         "outputs that were stored in it have no part in its mark.</p>",
         f"<h2>By learner</h2>{_by_learner(exercises)}",
         f"<h2>By exercise</h2>{_by_exercise(exercises)}",
-        f"<h2>By notebook</h2>{_by_notebook(exercises)}",
+        f"<h2>By notebook</h2>{_by_notebook([mark for mark in exercises if mark.status != NOTHING])}",
     ]
     if others:
         listed = "".join(f"<li>{escape(mark.file)}</li>" for mark in others)
@@ -85,26 +87,41 @@ def _by_notebook(done: Sequence[Mark]) -> str:
     rows = []
     for mark in done:
         exercise = f"{mark.exercise} {mark.title}".strip() or "unknown"
-        first = mark.said.split("\n")[0]
+        first, *more = mark.said.split("\n\n")
+        first = " ".join(first.split())  # as wide as the page is
         said = f"<details><summary>{escape(first)}</summary><pre>{escape(mark.said)}</pre></details>"
-        said = said if mark.said != first else escape(first)
+        said = said if more else escape(first)
+        faults = ", ".join(mark.faults) or (NONE if mark.status in CHECKED else NOT_CHECKED)
         cells = "".join(f"<td>{escape(cell)}</td>" for cell in (exercise, mark.file))
-        cells += f"{_status(mark.status)}<td>{escape(', '.join(mark.faults) or NONE)}</td><td>{said}</td>"
+        cells += f"{_status(mark.status)}<td>{escape(faults)}</td><td>{said}</td>"
         rows.append(f'{_head(mark.learner)}{cells}<td class="number">{mark.seconds:.1f}</td>')
     head = ["Learner", "Exercise", "File", "Status", "Faults", "What was said", "Seconds"]
-    return _table("Every notebook that is an exercise; the first line of what was said opens the rest.", head, rows)
+    return _table("Every notebook that is an exercise; the beginning of what was said opens the rest.", head, rows)
 
 
 def common(faults: Iterable[Sequence[str]], most: int = 5) -> str:
-    """Return the most common faults with their numbers, the most common first.
+    """Return the most common faults with the number of notebooks that have them, the most common first.
 
     Examples
     --------
     >>> common([["mean-of-means"], ["tail-dropped", "mean-of-means"]])
     'mean-of-means 2, tail-dropped 1'
     """
-    count = Counter(fault for named in faults for fault in dict.fromkeys(named))
-    return ", ".join(f"{fault} {n}" for fault, n in sorted(count.items(), key=lambda item: (-item[1], item[0]))[:most])
+    return most_common(Counter(fault for named in faults for fault in dict.fromkeys(named)), most)
+
+
+def most_common(count: Counter[str], most: int = 5) -> str:
+    """Return what was counted with its numbers, the most common first, and how many more there are.
+
+    Examples
+    --------
+    >>> from collections import Counter
+    >>> most_common(Counter("aabbcd"), most=2)
+    'a 2, b 2, and 2 more'
+    """
+    ordered = sorted(count.items(), key=lambda item: (-item[1], item[0]))
+    left = [f"and {len(ordered) - most} more"] if len(ordered) > most else []
+    return ", ".join([f"{name} {number}" for name, number in ordered[:most]] + left)
 
 
 def _best(done: Iterable[Mark], learner: str, exercise: str) -> str:

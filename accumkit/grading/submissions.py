@@ -5,16 +5,18 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from accumkit.checks.problem import Problem
 from accumkit.errors import AccumkitError
 
+HIDDEN = (".", "__")  # how the names of folders begin that are no learner's
 LARGEST = 32 * 2**20  # bytes of a notebook; beyond, it is not read
 IMPORT = re.compile(r"^\s*from\s+accumkit\.checks(?:\.exercises)?\s+import\s+(\w+)", re.MULTILINE)
 ID = re.compile(r"(?<![0-9A-Za-z])(\d\d[a-z])(?=[_ .-])")
+NAMELESS = "(no name)"  # whose file lies beside others', and says no name where theirs do
 
 
 @dataclass(frozen=True)
@@ -25,7 +27,7 @@ class Submission:
     ----------
     learner : str
         The name of the learner's folder; of a notebook that lies beside others', what its name has before or after
-        the exercise's.
+        the exercise's, `NAMELESS` where that is nothing.
     path : Path
     file : str
         Its place below the folder that is graded.
@@ -65,13 +67,22 @@ def find(folder: Path, problems: Mapping[str, Problem]) -> list[Submission]:
     found = [_submission(folder, path, problems) for path in notebooks(folder)]
     if not found:
         raise AccumkitError(f"there is no notebook (*.ipynb) in {folder} or below it; give the folder that holds them")
+    names = owners(folder, [one.learner for one in found])
+    found = [replace(one, learner=name) for one, name in zip(found, names, strict=True)]
     return sorted(found, key=lambda one: (one.learner.casefold(), one.file))
+
+
+def empty_handed(folder: Path, found: Sequence[Submission]) -> list[str]:
+    """Return the learners who have a folder and no notebook in it; none where all notebooks lie side by side."""
+    with_some = {one.file.partition("/")[0] for one in found if "/" in one.file}
+    folders = {path.name for path in folder.iterdir() if path.is_dir() and not path.is_symlink()}
+    return sorted(name for name in folders - with_some if with_some and not name.startswith(HIDDEN))
 
 
 def notebooks(folder: Path) -> Iterator[Path]:
     """Yield the notebooks below a folder; what is hidden and what is a link is passed over."""
     for here, folders, names in os.walk(folder):
-        folders[:] = sorted(name for name in folders if not name.startswith((".", "__")))
+        folders[:] = sorted(name for name in folders if not name.startswith(HIDDEN))
         for name in sorted(names):
             path = Path(here, name)
             if path.suffix.lower() == ".ipynb" and not name.startswith(".") and not path.is_symlink():
@@ -80,14 +91,14 @@ def notebooks(folder: Path) -> Iterator[Path]:
 
 def _submission(folder: Path, path: Path, problems: Mapping[str, Problem]) -> Submission:
     inside = path.relative_to(folder)
-    learner = inside.parts[0] if len(inside.parts) > 1 else ""
+    learner = inside.parts[0] if len(inside.parts) > 1 else _name_in(path.stem, problems)
     try:
         metadata, cells = read(path)
         unreadable = ""
     except AccumkitError as refused:
         metadata, cells, unreadable = {}, (), str(refused)
     exercise = _exercise(metadata, cells, path.stem, problems)
-    return Submission(learner or _owner(folder, path, problems), path, inside.as_posix(), exercise, cells, unreadable)
+    return Submission(learner, path, inside.as_posix(), exercise, cells, unreadable)
 
 
 def read(path: Path) -> tuple[dict, tuple[str, ...]]:
@@ -102,6 +113,8 @@ def read(path: Path) -> tuple[dict, tuple[str, ...]]:
         size = path.stat().st_size
         if size > LARGEST:
             raise AccumkitError(f"it has {size / 2**20:.0f} MB, {LARGEST / 2**20:.0f} at most: clear its outputs")
+        if not size:
+            raise AccumkitError("it is empty: it was not saved or copied to its end")
         notebook = json.loads(path.read_bytes().decode("utf-8-sig"))
     except OSError as cause:
         raise AccumkitError(f"it cannot be read ({cause.strerror})") from cause
@@ -140,10 +153,35 @@ def _exercise(metadata: dict, cells: tuple[str, ...], stem: str, problems: Mappi
     return next((name for name, problem in problems.items() if named and problem.id == named[1]), None)
 
 
-def _owner(folder: Path, path: Path, problems: Mapping[str, Problem]) -> str:
-    """Return whose a notebook is that lies beside others: what its name says beside the exercise's name."""
-    said = re.sub(r"-Copy\d+|\(\d+\)", "", path.stem)  # what JupyterLab and browsers add
-    for problem in problems.values():
-        words = re.sub(r"[^a-z0-9]+", "_", problem.title.lower()).strip("_")
-        said = re.sub(rf"{problem.id}(_{words})?", "", said, flags=re.IGNORECASE)
-    return said.strip(" _-.") or folder.resolve().name
+def _name_in(stem: str, problems: Mapping[str, Problem]) -> str:
+    """Return what the name of a notebook says beside the exercise's name: whose it is, as a rule."""
+    words = {problem.id: re.sub(r"[^a-z0-9]+", "_", problem.title.lower()).strip("_") for problem in problems.values()}
+    return beside(stem, *(f"{id}(_{title})?" for id, title in words.items()))
+
+
+def beside(stem: str, *patterns: str) -> str:
+    """Return what the name of a file says beside these patterns, and beside what JupyterLab and browsers add.
+
+    Examples
+    --------
+    >>> beside("progress anna (1)", "progress"), beside("progress-Copy1", "progress")
+    ('anna', '')
+    """
+    said = re.sub(r"-Copy\d+|\(\d+\)", "", stem)
+    for pattern in patterns:
+        said = re.sub(pattern, "", said, flags=re.IGNORECASE)
+    return said.strip(" _-.")
+
+
+def owners(folder: Path, names: Sequence[str]) -> list[str]:
+    """Return learners' names with something in the place of each "", which stands for a file that says no name.
+
+    Where no file says one, it is a learner's own folder that was given, and its name is the learner's.
+
+    Examples
+    --------
+    >>> from pathlib import Path
+    >>> owners(Path("class"), ["ada", ""]), owners(Path("class/ada"), ["", ""])
+    (['ada', '(no name)'], ['ada', 'ada'])
+    """
+    return [name or (NAMELESS if any(names) else folder.resolve().name) for name in names]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
@@ -12,7 +13,7 @@ from accumkit.grading import collecting
 from accumkit.grading.bar import Bar
 from accumkit.grading.grade import PAGE, TABLE
 from accumkit.grading.grade import grade as graded
-from accumkit.grading.marks import NO_EXERCISE, Mark, write_table
+from accumkit.grading.marks import NO_EXERCISE, NOTHING, STATUSES, Mark, write_table
 from accumkit.grading.page import common
 
 INTERRUPTED = 130  # what a shell expects of a program that was stopped with Ctrl-C
@@ -30,7 +31,7 @@ def grade(folder: Path, out: Path, seconds: float, memory: int, jobs: int | None
         bars[0].show(done, f"{right} right")
 
     result = graded(folder, out, seconds=seconds, memory=memory, jobs=jobs, show=show)
-    for line in lines(("learner", "right", "notebooks", "faults"), by_learner(result.marks)):
+    for line in lines(("learner", "right", "notebooks", "not right", "faults"), by_learner(result.marks)):
         print(line)
     print(f"\n{result}.")
     if result.interrupted:
@@ -66,12 +67,17 @@ def collect(folder: Path, out: Path | None) -> int:
 
 
 def by_learner(marks: Sequence[Mark]) -> list[tuple[str, ...]]:
-    """Return a row for each learner: how many exercises are right, of how many notebooks, and the common faults."""
+    """Return a row for each learner: exercises right, notebooks, what became of the others, and the common faults."""
     rows = []
     for learner in dict.fromkeys(mark.learner for mark in marks):
         own = [mark for mark in marks if mark.learner == learner and mark.status != NO_EXERCISE]
-        right = len({mark.exercise for mark in own if mark.status == RIGHT})
-        rows.append((learner, str(right), str(len(own)), common((mark.faults for mark in own), 3)))
+        notebooks = [mark for mark in own if mark.status != NOTHING]
+        right = len({mark.exercise for mark in notebooks if mark.status == RIGHT})
+        found = Counter(mark.status for mark in notebooks)
+        others = [f"{found[status]} {status}" for status in STATUSES if status in found and status != RIGHT]
+        others += [NOTHING] * (len(own) - len(notebooks))
+        faults = common((mark.faults for mark in notebooks), 3)
+        rows.append((learner, str(right), str(len(notebooks)), ", ".join(others), faults))
     return rows
 
 

@@ -1,4 +1,4 @@
-"""Install the course on a machine without internet, from the folder that this file lies in: python install.py."""
+"""Install the course from the folder that this file lies in, without internet: README.txt there says how."""
 
 # Standard library only, and no newer syntax than an old Python reads: it has to say which Python it needs.
 from __future__ import annotations
