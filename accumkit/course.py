@@ -10,6 +10,7 @@ from pathlib import Path
 from accumkit.errors import AccumkitError
 
 START = "00_start_here.ipynb"
+RUN_FIRST = "run-first"  # the tag of a cell whose output the learner is to guess before it is seen
 OWN = ".accumkit"  # a hidden folder beside the copies, for what the kit itself needs to know
 
 
@@ -95,7 +96,10 @@ def lay(folder: Path, directory: Path) -> dict[str, str]:
 
 
 def originals(folder: Path) -> dict[str, bytes]:
-    """Return the content of each file to lay, by the name of its copy; links between the two rooms are adjusted."""
+    """Return the content of each file to lay, by the name of its copy.
+
+    Links between the two rooms are adjusted, and cells that answer what a lesson asks come without their outputs.
+    """
     found = {}
     for room, place, link, adjusted in (
         ("notebooks", Path(), b"](../exercises/", b"](exercises/"),
@@ -106,9 +110,20 @@ def originals(folder: Path) -> dict[str, bytes]:
             if path.is_file() and not any(part.startswith((".", "__")) for part in inside.parts):
                 content = path.read_bytes()
                 if path.suffix == ".ipynb":
-                    content = content.replace(link, adjusted)
+                    content = _unanswered(content.replace(link, adjusted))
                 found[(place / inside).as_posix()] = content
     return found
+
+
+def _unanswered(content: bytes) -> bytes:
+    """Return a notebook without what the cells tagged `RUN_FIRST` printed when it was stored."""
+    if f'"{RUN_FIRST}"'.encode() not in content:
+        return content
+    notebook = json.loads(content)
+    for cell in notebook["cells"]:
+        if RUN_FIRST in cell["metadata"].get("tags", []):
+            cell["outputs"], cell["execution_count"] = [], None
+    return (json.dumps(notebook, indent=1, ensure_ascii=False) + "\n").encode()
 
 
 def _lay_one(copy: Path, name: str, content: bytes, laid: dict[str, str]) -> str:

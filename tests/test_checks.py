@@ -98,6 +98,18 @@ def test_hints_go_up_and_end(name):
 
 
 @pytest.mark.parametrize("name", PROBLEMS)
+def test_solution_is_written_as_a_learner_would_write_it(name):
+    source = PROBLEMS[name].solution_source
+    assert "..." not in source, "the dots are filled in, and not overwritten further on"
+    assert "answer.update(" not in source and "answer[" not in source
+
+
+def test_none_is_told_from_an_answer_that_is_still_open():
+    assert repr(window_loop.check(None)).startswith("Not attempted: `None` was given: put your answer in the cell")
+    assert repr(window_loop.check(...)).startswith("Not attempted: put your answer in the cell")
+
+
+@pytest.mark.parametrize("name", PROBLEMS)
 def test_notebook_holds_this_answer(name):
     problem = PROBLEMS[name]
     path = next(path for path in notebooks("solutions") if path.name.startswith(f"{problem.id}_"))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import socket
 import subprocess
 import sys
 import time
@@ -124,6 +125,20 @@ def test_every_link_between_the_real_copies_leads_somewhere(work):
                 assert (path.parent / target).is_file(), f"{path.name} links to {target}"
 
 
+def test_copies_have_no_answer_to_what_a_lesson_asks(work):
+    course.lay(course.home(), work)
+    for original in sorted((course.home() / "notebooks").glob("*.ipynb")):
+        stored, copied = (json.loads(path.read_bytes())["cells"] for path in (original, work / original.name))
+        assert any(course.RUN_FIRST in cell["metadata"].get("tags", []) for cell in stored)
+        for before, after in zip(stored, copied, strict=True):
+            if course.RUN_FIRST in before["metadata"].get("tags", []):
+                assert before["outputs"] and (after["outputs"], after["execution_count"]) == ([], None)
+            else:
+                assert after.get("outputs") == before.get("outputs")
+    doctor = json.loads((work / course.START).read_bytes())["cells"][2]
+    assert doctor["id"] == "doctor" and doctor["outputs"] == [], "it would look like a report of this machine"
+
+
 def test_a_kernel_of_another_python_is_noticed():
     assert lab.is_this_python(sys.executable) and lab.is_this_python(lab.kernel_python())
     assert not lab.is_this_python(None) and not lab.is_this_python("/usr/lib/another/bin/python3")
@@ -143,6 +158,21 @@ def test_a_browser_needs_a_screen(monkeypatch):
     for name in ("BROWSER", "DISPLAY", "WAYLAND_DISPLAY"):
         monkeypatch.delenv(name, raising=False)
     assert not lab.has_browser()
+
+
+def test_lab_says_that_the_port_asked_for_is_taken(work, tmp_path):
+    said = tmp_path / "said.txt"
+    with socket.create_server(("127.0.0.1", 0)) as other, said.open("w") as file:
+        port = other.getsockname()[1]
+        command = [sys.executable, "-m", "accumkit", "lab", "--no-browser", "--port", str(port), "--dir", str(work)]
+        process = subprocess.Popen(command, stdout=file, stderr=subprocess.STDOUT,
+                                   env=os.environ | {"HOME": str(tmp_path), "PYTHONUNBUFFERED": "1"})  # fmt: skip
+        try:
+            found = wait_for(lambda: re.search(r"http://localhost:(\d+)/", said.read_text()), process, said)
+        finally:
+            process.terminate()
+            process.wait(timeout=20)
+    assert int(found[1]) != port and f"Port {port} is taken" in said.read_text()
 
 
 def test_lab_opens_on_the_first_lesson_with_its_token(work, tmp_path):
@@ -167,6 +197,15 @@ def test_lab_opens_on_the_first_lesson_with_its_token(work, tmp_path):
         process.terminate()
         process.wait(timeout=20)
     assert f"{course.START}: new" in said.read_text() and said.read_text().count("token=") == 1
+    assert "is taken" not in said.read_text()
+
+
+def test_a_port_that_is_taken_is_told(capsys, tmp_path):
+    lab.announce("http://localhost:8900/lab", tmp_path, False)
+    assert "Port" not in capsys.readouterr().out
+    lab.announce("http://localhost:8900/lab", tmp_path, False, 8899)
+    said = capsys.readouterr().out
+    assert said.index("Port 8899 is taken") < said.index("http://localhost:8900/lab")
 
 
 def wait_for(look, process, said, seconds=60):

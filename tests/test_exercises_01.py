@@ -244,6 +244,30 @@ SAID_OF_THE_REST = {
         first("raise RuntimeError('thirteen letters ' * 40)"),
         ["thirteen letters thirteen [...] at learner.py:"],
     ),
+    "graphs kept for nothing": (
+        but(RIGHT_LOOP, ".backward()", ".backward(retain_graph=True)"),
+        ["(graph-kept)", "leave out `retain_graph=True` if it is there", "where losses are added up to be shown"],
+    ),
+    "a mean behind a name": (
+        but(with_loss("F.cross_entropy(model(images), labels, reduction=kind)"), "/ count", "/ len(window)").replace(
+            BEFORE, f'{BEFORE}    kind = "mean"\n'
+        ),
+        ["(mean-of-means)", "`F.cross_entropy` divides by the count of its own micro-batch; let it sum"],
+    ),
+    "a mean, with a sum named beside it": (
+        but(with_loss("F.cross_entropy(model(images), labels, reduction=kind)"), "/ count", "/ len(window)").replace(
+            BEFORE, f'{BEFORE}    kind = "mean" if accumulation_steps else "sum"\n'
+        ),
+        ["(mean-of-means)", ': let the losses sum, `reduction="sum"`, and divide by the count of the whole window'],
+    ),
+    "softmax, a line before its backward": (
+        with_loss('F.cross_entropy(model(images).softmax(1), labels, reduction="sum")'),
+        ["To change, from the forward at learner.py:14 to the backward at learner.py:15: give the model's outputs"],
+    ),
+    "softmax, in the line of its backward": (
+        but(counting(FROM_ONE, "i % accumulation_steps == 0 or i == len(loader)"), "(images)", "(images).softmax(1)"),
+        ["To change, at learner.py:11: give the model's outputs"],
+    ),
     "a mean of losses one by one": (
         but(with_loss('F.cross_entropy(model(images), labels, reduction="none").mean()'), "/ count", "/ len(window)"),
         ["(mean-of-means)", "a mean of the losses divides by the examples of its own micro-batch; take `.sum()`"],
@@ -308,7 +332,7 @@ def test_01b_other_ways_to_say_the_same_pass(other):
     ("given", "told"),
     [
         ({"divisor": 5}, "`divisor`: 5 (divided-by-n) N = 5 is a number of micro-batches."),
-        ({"divisor": 30}, "(tail-divisor) So many examples a full window has. The last window has fewer micro-batches"),
+        ({"divisor": 30}, "(tail-divisor) That is how many examples a full window has. The last window has fewer"),
         ({"divisor": 18}, "(short-micro-batch-counted-full)"),
         ({"divisor": 74}, "(whole-pass) All 74 examples are in the pass, not in the window."),
         ({"micro_batches": 12}, "(short-micro-batch-dropped) 12 micro-batches of 6 hold 72 examples."),
@@ -324,6 +348,9 @@ def test_01b_other_ways_to_say_the_same_pass(other):
         ({"share": 2}, "(own-count) That is its count."),
         ({"share": 1}, "(weight-not-share)"),
         ({"share": 2 / 74}, "(whole-pass)"),
+        # a mean divided by N has the same share as a full micro-batch of a full window: either may be meant
+        ({"share": 6 / 30}, "(tail-divisor) That is 1/5, the share of a full micro-batch in a full window; a mean"),
+        ({"share": 6 / 30}, "the last micro-batch has fewer examples than the others."),
         ({"share": ...}, "`share`: still open Put a number in its place."),
         ({"examples": [30, 30, ...]}, "`examples`: cannot be read"),
         ({"updates": "three"}, "a whole number is asked for"),
@@ -368,7 +395,8 @@ def test_01b_shows_the_picture_with_the_right_answer_only():
 
 
 def test_01b_a_dict_that_lacks_a_name_or_is_none():
-    assert "the answer has no 'updates'" in said(update_sizes, {"micro_batches": 13})
+    missing = "the answer has no 'updates', 'examples', 'divisor' and 'share'."
+    assert missing in said(update_sizes, {"micro_batches": 13})
     assert "the answer is a dict" in said(update_sizes, 13)
 
 

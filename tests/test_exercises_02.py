@@ -180,7 +180,7 @@ SAID_OF_MENDED = {
             "        loss.backward()\n",
             "        loss.backward()\n        for p in model.parameters():\n            p.grad /= count\n",
         ),
-        ["(uneven-divisor)", "divides every `p.grad` once, after the last"],
+        ["(uneven-divisor)", "Either count the whole window before its first backward, or divide every `p.grad` once"],
     ),
     "counted to the end of the pass": (
         but(MENDED, "            count = 0\n", ""),
@@ -266,7 +266,11 @@ def test_02b_other_ways_to_say_the_same_pass(other):
 @pytest.mark.parametrize(
     ("given", "parts"),
     [
-        ({"b": [1, 1, 1, 1, 1, 1]}, ["(sizes-ignored)", "The tail is divided by 4 too"]),
+        (
+            {"b": [1, 1, 1, 1, 1, 1]},
+            ["(sizes-ignored) With weights of 1 the loop would be right", "The tail is divided by 4 too"],
+        ),
+        ({"a": [1, 1, 1, 1, 1, 1]}, ["(share-for-weight) With weights of 1 the loop would be right"]),
         ({"b": [8, 2, 8, 4, 2, 2]}, ["(division-overlooked)"]),
         ({"a": [4] * 6}, ["(sizes-ignored)"]),
         ({"c": [2, 0.5, 2, 1, 0.5, 0.5]}, ["(mean-of-means)", "This loop sums them"]),

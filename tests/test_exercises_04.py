@@ -185,6 +185,7 @@ WRONG = {
         KIT.replace("return", "model =") + "    return nn.Sequential(*model.children())\n",
         ["(names-lost)", "It is a Sequential"],
     ),
+    "nothing of it": ("def convert(model):\n    return nn.Identity()\n", ["(names-lost)", "It is an Identity, and"]),
     "instance norm": (
         BY_NAME.replace("GroupNorm(channels // 4, channels", "InstanceNorm2d(channels, affine=True"),
         ["(other-norm)", "InstanceNorm2d", "is the big batch's"],

@@ -14,6 +14,7 @@ from accumkit.checks import amp_loop, amp_runs, overflowed_window, scaler_myster
 from accumkit.checks.amp_words import REFUSALS
 from accumkit.checks.attempts import attempted
 from accumkit.checks.autocast_seen import forwards_of, not_under
+from accumkit.checks.problem import but
 from accumkit.checks.scaler_runs import logged
 
 HEAD = """\
@@ -257,6 +258,15 @@ def test_autocast_inside_of_the_model_is_seen():
     assert seen and not_under(torch.float16, seen) is None
 
 
+def test_05a_a_backward_under_autocast_is_right_and_is_told():
+    body = amp_loop.PROBLEM.solution_source
+    under = but(body, "        scaler.scale(", "            scaler.scale(")
+    outcome = attempted(amp_loop.PROBLEM, under)
+    assert outcome.status == "right" and "your `backward()` runs under `torch.autocast` too" in said(outcome)
+    outcome = attempted(amp_loop.PROBLEM, body)
+    assert outcome.status == "right" and "backward()` runs" not in said(outcome)
+
+
 def test_nothing_stays_on_the_model_that_was_looked_at():
     model = amp_runs.setting().model
     with pytest.raises(ValueError, match="in the loop"), forwards_of(model) as seen:
@@ -265,6 +275,7 @@ def test_nothing_stays_on_the_model_that_was_looked_at():
     layers = [layer for layer in model.modules() if list(layer.parameters(recurse=False))]
     assert [forward.dtype for forward in seen] == [None] * len(layers)
     assert not any(layer._forward_pre_hooks for layer in model.modules())
+    assert not any(p._post_accumulate_grad_hooks for p in model.parameters())
     assert "(no-autocast)" in not_under(torch.float16, seen)[0] and not_under(torch.float16, []) is None
 
 

@@ -17,6 +17,7 @@ from write_exercises import exercise_of, exercise_path
 from write_notebooks import ENVIRONMENT, LIVE_ONLY, METADATA, ROOT, executed, normalised, notebooks, read
 
 from accumkit.checks import problems
+from accumkit.course import RUN_FIRST
 
 STRICT = notebooks("notebooks", "solutions")
 SOLUTIONS = notebooks("solutions")
@@ -172,6 +173,17 @@ def test_lesson_has_its_parts(path):
     assert "## Predict" in prose
     assert re.search(r"## What to remember\n+(- .*(\n  .*)*\n?){3}(\n|$)", prose), "three lines to remember"
     assert any("panels." in cell.source for cell in code_cells(path))
+
+
+@pytest.mark.parametrize("path", notebooks("notebooks"), ids=name_of)
+def test_what_answers_a_question_is_not_shown_before_it_is_run(path):
+    cells = read(path).cells
+    asked = [cell for before, cell in itertools.pairwise(cells)
+             if before.cell_type == "markdown" and before.source.endswith("?") and cell.cell_type == "code"
+             and cell.outputs and "panels." not in cell.source]  # fmt: skip
+    tagged = [cell for cell in cells if RUN_FIRST in cell.metadata.get("tags", [])]
+    assert [cell.id for cell in asked if cell not in tagged] == [], f"tag them {RUN_FIRST}: course.lay empties them"
+    assert tagged and all(cell.outputs for cell in tagged), "every lesson asks, and some cell answers"
 
 
 @pytest.mark.parametrize("path", notebooks("notebooks"), ids=name_of)

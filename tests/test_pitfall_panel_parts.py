@@ -11,7 +11,7 @@ import torch
 from matplotlib.image import imread
 
 from accumkit import figures, pitfalls, tasks
-from accumkit.figures import palette
+from accumkit.figures import large_type, palette
 from accumkit.figures.diff import describe_diff, diff_html, lines_of
 from accumkit.figures.digits import digits_html, lines_html, to_png
 from accumkit.panels.examples import describe, examples_html, place_of
@@ -45,6 +45,15 @@ def test_more_than_colour_marks_a_line_and_the_theme_colours_the_text():
     assert "solid" in html.split("<ins")[1].split(">")[0]
     assert not re.search(r"[;\"]color:", html), "a colour for text that one of the themes would not carry"
     assert "x &lt; y" in html
+
+
+def test_in_large_type_a_broken_line_goes_on_under_its_own_text(monkeypatch):
+    before, after = "if a:\n    b()\n", "if a:\n    c()\n"
+    assert "text-indent:calc" not in diff_html(before, after, "usual"), "its lines are never broken"
+    monkeypatch.setattr(large_type, "is_large", lambda: True)
+    html = diff_html(before, after, "large")
+    assert "padding-left:calc(2.6em + 7ch);text-indent:calc(-1 * (2.6em + 7ch))" in html.split("if a:")[0]
+    assert "padding-left:calc(2.6em + 11ch);text-indent:calc(-1 * (2.6em + 11ch))" in html.split("<ins")[1]
 
 
 def test_what_is_far_is_folded_and_what_a_line_stands_under_is_not():

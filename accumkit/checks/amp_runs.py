@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 
 import torch
@@ -64,6 +65,14 @@ def with_other_numbers(train: Callable, seconds: float) -> tuple[str, ...] | Non
     if (item := not_under(torch.float16, seen)) is not None or as_right(run):
         return item
     return head, f"{said} the updates were others than asked for. Use the names of the arguments, and no number."
+
+
+def backward_under_autocast(train: Callable, seconds: float) -> bool:
+    """Return whether a right loop calls backward where autocast is on, which changes nothing in this setting."""
+    run = setting()
+    with forwards_of(run.model) as seen, contextlib.suppress(AccumkitError):
+        returned(train, run.arguments, seconds)
+    return seen.backward_under_it
 
 
 def overflowed(train: Callable, seconds: float) -> tuple[str, ...] | None:

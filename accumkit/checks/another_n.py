@@ -75,7 +75,7 @@ def only_with(steps: int, other: int, micro_batches: int, again: Outcome) -> Out
     if items and any(re.search(rf"\bwindows of {steps}\b", text) for text in items[0]):
         _, measured, change, *rest = items[0]
         at = change.split(": ")[0]
-        mend = f"{at}: write `accumulation_steps` where the loop has a {steps}, or a number that was made from one."
+        mend = f"{at}: write `accumulation_steps` where the loop has a {steps}, or a number that follows from it."
         items = ((f"Windows of {steps}, whatever N is (n-written-down)", measured, mend, *rest), *items[1:])
     return replace(again, lead=lead, items=items)
 

@@ -21,8 +21,14 @@ class Forward:
     location: str | None  # the line that called the model
 
 
+class Seen(list[Forward]):
+    """The forwards, in their order."""
+
+    backward_under_it = False  # whether a backward ran under autocast too
+
+
 @contextlib.contextmanager
-def forwards_of(model: nn.Module) -> Iterator[list[Forward]]:
+def forwards_of(model: nn.Module) -> Iterator[Seen]:
     """Yield a list that gets every forward, with gradients, of the layers of a model; nothing stays on the model.
 
     Layers are asked and not the whole model, since autocast may be switched on inside its forward too.
@@ -36,7 +42,7 @@ def forwards_of(model: nn.Module) -> Iterator[list[Forward]]:
     >>> [forward.dtype for forward in seen]
     [torch.float16]
     """
-    seen: list[Forward] = []
+    seen = Seen()
     device = next((p.device.type for p in model.parameters()), "cpu")
 
     def called(layer: nn.Module, args: tuple) -> None:
@@ -44,8 +50,12 @@ def forwards_of(model: nn.Module) -> Iterator[list[Forward]]:
             dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else None
             seen.append(Forward(dtype, where(sys._getframe(1))))
 
+    def came(parameter: nn.Parameter) -> None:
+        seen.backward_under_it = seen.backward_under_it or torch.is_autocast_enabled(device)
+
     computing = [layer for layer in model.modules() if any(p is not None for p in layer._parameters.values())]
     handles = [layer.register_forward_pre_hook(called) for layer in computing]
+    handles += [p.register_post_accumulate_grad_hook(came) for p in model.parameters() if p.requires_grad]
     try:
         yield seen
     finally:

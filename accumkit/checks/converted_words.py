@@ -70,7 +70,8 @@ def to_mend(model: nn.Module, given: nn.Module, returns: str | None = None) -> l
         return [_left(model, given, left, len(found), returns)]
     gone = [r.name for r in found if r.now is None]
     if gone:
-        said = f"It is a {type(model).__name__}, and nothing in it is called {_names(gone)}."
+        name = type(model).__name__
+        said = f"It is {'an' if name[:1] in 'AEIOU' else 'a'} {name}, and nothing in it is called {_names(gone)}."
         more = "Return the network that was given, with each new layer where the old one was."
         more += f" The `return` at {returns} stands inside the loop; is that meant?" * bool(returns)
         return [("What is returned is not the network (names-lost)", said, more)]

@@ -107,14 +107,14 @@ def uneven(windows: Sequence[Divided], near: float, unit: str) -> tuple[str, ...
     wrong = [window for window in windows if not window.even(near)]
     if not wrong:
         return None
-    divisor = "the divisor"
+    divisor = "the divisor must"
     if all(before > after for window in wrong for before, after in pairwise(window.factors)):
-        divisor = "the loop's divisor grows from micro-batch to micro-batch, as a running count does. It"
+        divisor = "the loop's divisor grows from micro-batch to micro-batch, as a running count does. It must"
     return (
         "The micro-batches of a window are divided by different numbers (uneven-divisor)",
         f"Measured: one {unit} weighs {span(w for window in wrong for w in window.weights)}, and should weigh 1.",
-        f"To change, at {wrong[0].location}: {divisor} must be the same for all micro-batches of a window. So it is "
-        "known before the first backward, or divides every `p.grad` once, after the last; see `q.hint(1)`.",
+        f"To change, at {wrong[0].location}: {divisor} be the same for all micro-batches of a window. Either count "
+        "the whole window before its first backward, or divide every `p.grad` once, after the last; see `q.hint(1)`.",
     )
 
 

@@ -13,6 +13,7 @@ from accumkit.audit.findings import number, several, span
 from accumkit.audit.reading import tolerance_of, unexplained_limit
 from accumkit.checks.audited import CALLS, Setting, audited
 from accumkit.objective import Objective
+from accumkit.trace.record import Trace
 
 ALL_ELSE = 0.01  # of a gradient that is no multiple of the objective's: then the loss is another one
 
@@ -71,13 +72,13 @@ def another_loss(
     otherwise : str, optional
         What to change where it is none of the kinds; by default nothing is said then.
     """
-    at = next((m.location for m in verdict.trace.micro_batches if m.location), "the line with `backward()`")
+    at = _lines_of_the_loss(verdict.trace)
     for kind in kinds:
         if _takes(train, kind, setting_with, seconds):
             return (
                 f"The loss is another one ({kind.slip})",
                 f"Measured: {kind.seen}.",
-                f"To change, before {at}: {kind.change}.",
+                f"To change, {at}: {kind.change}.",
             )
     if otherwise is None:
         return None
@@ -85,8 +86,18 @@ def another_loss(
     return (
         "The loss is another one (another-loss)",
         f"Measured: {off} of the loop's gradients is no multiple of the gradient of the loss that is asked for.",
-        f"To change, before {at}: {otherwise}.",
+        f"To change, {at}: {otherwise}.",
     )
+
+
+def _lines_of_the_loss(trace: Trace) -> str:
+    """Return where a loss is made: from the line that calls the model to that of its backward."""
+    lines = {kind: next((event.location for event in trace.events if event.kind == kind and event.location), None)
+             for kind in ("forward", "backward")}  # fmt: skip
+    forward, backward = lines.values()
+    if forward is None or backward is None or forward == backward:
+        return f"at {backward or forward or 'the line with `backward()`'}"
+    return f"from the forward at {forward} to the backward at {backward}"
 
 
 def foreign(verdict: Verdict, limit: float | None = None) -> bool:
@@ -120,8 +131,8 @@ def left_out(verdict: Verdict, sizes: Sequence[int], unit: str = "example") -> t
     return (
         f"Some {unit}s are left out ({unit}s-left-out)",
         f"Measured: {number(had)} of {several(due, unit)} had a part in a backward{shown}.",
-        f"To change, before {ran[0].location}: train on every {unit} that the loader gives, and count each of them "
-        "once.",
+        f"To change, at or before {ran[0].location}: train on every {unit} that the loader gives, and count each of "
+        "them once.",
     )
 
 

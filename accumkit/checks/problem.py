@@ -135,7 +135,8 @@ class Problem:
 
     def _examined(self, attempt: Any) -> Outcome:
         if is_blank(attempt):
-            return Outcome(NOT_ATTEMPTED, "put your answer in the cell above, run it, then run this cell again.")
+            said = "put your answer in the cell above, run it, then run this cell again."
+            return Outcome(NOT_ATTEMPTED, f"`None` was given: {said}" if attempt is None else said)
         if isinstance(attempt, str) and attempt == self.asks:
             return Outcome(NOT_YET, f"that is a name in quotes. Give what it stands for: `q.check({self.asks})`.")
         if self.kind == "mend" and is_as_given(attempt, self.stub, self.imports):

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from accumkit.audit.findings import listed
 from accumkit.checks.outcome import NOT_YET, RIGHT, Outcome
 from accumkit.checks.values import exact, is_number, plain, shown
 from accumkit.errors import AccumkitError
@@ -186,7 +187,7 @@ def judged(attempt: Any, questions: Sequence[Question], praise: str, **more: Any
     odd = [shown(name) for name in attempt if type(name) is not str or name not in names]
     unasked = f"{', '.join(odd[:5])}, which nobody asked for"
     if missing:
-        raise AccumkitError(f"the answer has no {missing[0]!r}" + f" (but {unasked})" * bool(odd))
+        raise AccumkitError(f"the answer has no {listed(list(map(repr, missing)))}" + f" (but {unasked})" * bool(odd))
     items = [item for question in questions if (item := _item(question, attempt[question.name]))]
     if not items:
         return Outcome(RIGHT, praise, **more)

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
-from types import CodeType
+from types import CodeType, FunctionType
 from typing import Any
 
 from accumkit.audit import Finding, Verdict
@@ -36,6 +36,7 @@ class Divisor:
     of_sums: str  # to a learner whose losses are sums, and are divided by something else
     of_means: str
     of_places: str  # to one whose losses come one by one, and are averaged by hand
+    of_either: str  # to one whose lines name a sum and a mean: which of them ran is not known
 
 
 def divisor_of(units: str, own: str, places: str) -> Divisor:
@@ -49,7 +50,8 @@ def divisor_of(units: str, own: str, places: str) -> Divisor:
     )
     mean = f'`F.cross_entropy` divides by the {own} of its own micro-batch; let it sum, `reduction="sum"`, and {divide}'
     of_places = f"a mean of the losses divides by {places}; take `.sum()`, and {divide}"
-    return Divisor(divide, f"you divide each sum by its own micro-batch's {own}; {divide}", mean, of_places)
+    of_either = f'let the losses sum, `reduction="sum"`, and {divide}'
+    return Divisor(divide, f"you divide each sum by its own micro-batch's {own}; {divide}", mean, of_places, of_either)
 
 
 EXAMPLES = divisor_of("examples", "count", "the examples of its own micro-batch")
@@ -75,6 +77,10 @@ ADVICE = {
     "data-reused": "each `islice(loader, ...)`, like each `iter(loader)`, starts the loader anew: make "
     "`micro_batches = iter(loader)` once, before the loop, and take every micro-batch from that",
 }
+LET_GO = (
+    "leave out `retain_graph=True` if it is there, for no graph is needed twice; and where losses are added up to be "
+    "shown, add numbers, `loss.item()`"
+)
 # Each mended by the one right divisor.
 DIVISIONS = ("missing-division", "tail-divisor", "mean-of-means", "token-weighting")
 
@@ -129,9 +135,11 @@ def one_thing(item: tuple[str, ...], trace: Trace | None) -> Outcome:
 
 def advise(train: Callable, right: Divisor = EXAMPLES) -> Callable[[Finding], str]:
     """Return what to change for each finding, in words that fit the exercise and what the learner wrote."""
-    words = _constants(attribute(train, "__code__"))
-    sums = "sum" in words
-    otherwise = right.of_sums if sums else right.of_places if "none" in words else right.of_means
+    words = _words(train)
+    named = words & {"sum", "mean", "none"}
+    sums = named == {"sum"}
+    by_name = {"sum": right.of_sums, "none": right.of_places, "mean": right.of_means}
+    otherwise = right.of_either if len(named) > 1 else by_name[next(iter(named), "mean")]
 
     def said(finding: Finding) -> str:
         if finding.pitfall in DIVISIONS:
@@ -139,6 +147,8 @@ def advise(train: Callable, right: Divisor = EXAMPLES) -> Callable[[Finding], st
         if finding.pitfall == "double-division":
             by_hand = "before every step" in finding.evidence
             return ONE_OF_TWO if by_hand else f"once is enough: {right.divide if sums else otherwise}"
+        if finding.pitfall == "graph-kept" and "retain_graph" in finding.fix:
+            return LET_GO
         return ADVICE.get(finding.pitfall) or _without_the_kit(finding.fix)
 
     return said
@@ -197,6 +207,16 @@ def _one_divisor(windows: list[Divided], steps: int, near: float) -> tuple[str, 
         "and should weigh 1 in each.",
         f"To change, at {first.location}: {change}.",
     )
+
+
+def _words(train: Callable) -> set[Any]:
+    """Return the texts in a function's lines, and those that stand behind the names it uses and its defaults."""
+    code = attribute(train, "__code__")
+    if not isinstance(train, FunctionType):
+        return _constants(code)
+    behind = [train.__globals__.get(name) for name in code.co_names]
+    defaults = [*(train.__defaults__ or ()), *(train.__kwdefaults__ or {}).values()]
+    return _constants(code) | {text for text in (*behind, *defaults) if type(text) is str}
 
 
 def _constants(code: CodeType | None) -> set[Any]:

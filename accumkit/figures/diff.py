@@ -18,7 +18,8 @@ BOX = (
     "border-radius:6px;overflow-x:auto;line-height:1.5"
 )
 FONT = "font-family:var(--jp-code-font-family,monospace)"
-NUMBER = "display:inline-block;width:2.6em;text-align:right;opacity:.75;user-select:none"
+NUMBER = "display:inline-block;width:2.6em;text-indent:0;text-align:right;opacity:.75;user-select:none"
+SIGN, HANG = 3, 4  # characters before a line's text, and how much further in it goes on where it is broken
 
 
 @dataclass(frozen=True)
@@ -134,11 +135,20 @@ def _row(line: Line, remark: str) -> str:
     number = "" if line.number is None else str(line.number)
     said = f'<span style="opacity:.85">  ◂ {escape(remark)}</span>' if remark else ""
     inside = f'<span style="{NUMBER}">{number}</span> {_sign(line.sign)} {escape(line.text)}{said}'
+    hung = _hung(line.text)
     if line.sign == " ":
-        return f'<div style="border-left:4px solid transparent;padding-right:12px">{inside}</div>'
+        return f'<div style="border-left:4px solid transparent;padding-right:12px{hung}">{inside}</div>'
     tag, (color, border) = ("del", REMOVED) if line.sign == "-" else ("ins", ADDED)
-    style = f"display:block;text-decoration:none;padding-right:12px;background:rgba({color},.18)"
+    style = f"display:block;text-decoration:none;padding-right:12px;background:rgba({color},.18){hung}"
     return f'<{tag} style="{style};border-left:4px {border} rgb({color})">{inside}</{tag}>'
+
+
+def _hung(text: str) -> str:
+    """Return the style of a line that may be broken: it goes on under its own text, and not under the numbers."""
+    if not large_type.is_large():
+        return ""
+    deep = f"(2.6em + {SIGN + _indent(text) + HANG}ch)"
+    return f";padding-left:calc{deep};text-indent:calc(-1 * {deep})"
 
 
 def _sign(sign: str) -> str:

@@ -56,16 +56,27 @@ def images(micro_batches: int, size: int) -> list[tuple[torch.Tensor, torch.Tens
     return [(torch.rand(size, 1, 8, 8), torch.randint(0, 10, (size,))) for _ in range(micro_batches)]
 
 
+def opened_and_closed() -> Callable[[], None]:
+    """Return a function that opens a watch and closes it."""
+    model, _ = mlp()
+
+    def run() -> None:
+        with ak.watch(model, accumulation_steps=N):
+            pass
+
+    return run
+
+
 def bench(quick: bool) -> str:
     """Return the tables."""
     torch.manual_seed(1)
     micro_batches, rounds = (128, 4) if quick else (256, 12)
-    vectors = [(torch.randn(8, 64), torch.randint(0, 10, (8,))) for _ in range(micro_batches)]
+    vectors = [(torch.randn(8, 64), torch.randint(0, 10, (8,))) for _ in range(4 * micro_batches)]
+    rows = interleaved(runs_of(mlp, vectors, None), len(vectors), rounds, {"watched": 1.2})
+    (opened, *_) = interleaved({"opened": opened_and_closed()}, 1, 4 * rounds, {})
     tables = [
-        table(
-            "Watching, events only: the MLP of above, micro-batches of 8",
-            interleaved(runs_of(mlp, vectors, None), micro_batches, 2 * rounds, {"watched": 1.2}),
-        )
+        table("Watching, events only: the MLP of above, micro-batches of 8", rows)
+        + f"\n  opening and closing the watch, once a run of {len(vectors)}, is in it: {opened.microseconds:.0f} us"
     ]
     for size in (8, 32):
         runs = runs_of(cnn, images(micro_batches, size), ak.classification())

@@ -8,7 +8,15 @@ from dataclasses import replace
 
 from accumkit.audit import Verdict
 from accumkit.audit.status import SCALED
-from accumkit.checks.amp_runs import MAX_NORM, as_right, elsewhere, overflowed, setting, with_other_numbers
+from accumkit.checks.amp_runs import (
+    MAX_NORM,
+    as_right,
+    backward_under_autocast,
+    elsewhere,
+    overflowed,
+    setting,
+    with_other_numbers,
+)
 from accumkit.checks.amp_words import advise, own, refusal_of
 from accumkit.checks.audited import Setting, audited
 from accumkit.checks.outcome import NOT_YET, RIGHT, Outcome, of_verdict
@@ -21,6 +29,11 @@ SECONDS = 5
 PRAISE = (
     "each loss is divided and scaled, and once a window, after its last backward, come unscale, clip, step and update. "
     "In a pass in which a micro-batch overflowed, its step was skipped, and the scale was halved."
+)
+
+BACKWARD = (
+    "One thing more: your `backward()` runs under `torch.autocast` too. Nothing went wrong here, but PyTorch advises "
+    "against it: let the `with` hold the model's forward and the loss alone."
 )
 
 WHY = (
@@ -80,7 +93,8 @@ def _judge(train: Callable) -> Outcome:
     item = item or with_other_numbers(train, SECONDS) or overflowed(train, SECONDS)
     if item:
         return Outcome(NOT_YET, "every example weighs what it should, but there is one thing to mend.", (item,))
-    return Outcome(RIGHT, PRAISE, trace=verdict.trace)
+    praise = f"{PRAISE} {BACKWARD}" if backward_under_autocast(train, SECONDS) else PRAISE
+    return Outcome(RIGHT, praise, trace=verdict.trace)
 
 
 def _told(verdict: Verdict, train: Callable) -> Outcome:

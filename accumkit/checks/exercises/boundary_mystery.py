@@ -22,10 +22,16 @@ CHOICES = (
 )  # fmt: skip
 
 ANSWER = """\
-answer = dict(A=..., B=..., C=..., D=..., E=...)
 ### BEGIN SOLUTION
-answer.update(A="stale-gradients", B="tail-dropped", C="off-by-one")
-answer.update(D="zero-every-micro-batch", E="tail-leaked")
+answer = dict(
+    A="stale-gradients",
+    B="tail-dropped",
+    C="off-by-one",
+    D="zero-every-micro-batch",
+    E="tail-leaked",
+)
+### INSTEAD OF
+# answer = dict(A=..., B=..., C=..., D=..., E=...)
 ### END SOLUTION
 """
 

@@ -13,8 +13,9 @@ from torch import Tensor, nn
 
 from accumkit import tasks
 from accumkit.checks.outcome import Outcome
-from accumkit.checks.problem import Problem, WrongAnswer, but
+from accumkit.checks.problem import Problem, WrongAnswer
 from accumkit.checks.questions import Question, Slip, judged
+from accumkit.checks.stubs import solved
 from accumkit.checks.values import plain, shown
 from accumkit.studies.nets import calibrate, one_thread, seeded
 
@@ -27,19 +28,28 @@ SAID = {
 }  # fmt: skip
 
 ANSWER = """\
-answer = dict(
-    no_norm=...,  # each: "exact", "on average" or "no"
-    batchnorm=...,
-    batchnorm_eval=...,
-    batchnorm_untrained=...,
-    groupnorm=...,
-    layernorm=...,
-    instancenorm=...,
-    dropout=...,
-)
 ### BEGIN SOLUTION
-answer.update(no_norm="exact", batchnorm="no", batchnorm_eval="exact", batchnorm_untrained="no")
-answer.update(groupnorm="exact", layernorm="exact", instancenorm="exact", dropout="on average")
+answer = dict(
+    no_norm="exact",  # each: "exact", "on average" or "no"
+    batchnorm="no",
+    batchnorm_eval="exact",
+    batchnorm_untrained="no",
+    groupnorm="exact",
+    layernorm="exact",
+    instancenorm="exact",
+    dropout="on average",
+)
+### INSTEAD OF
+# answer = dict(
+#     no_norm=...,  # each: "exact", "on average" or "no"
+#     batchnorm=...,
+#     batchnorm_eval=...,
+#     batchnorm_untrained=...,
+#     groupnorm=...,
+#     layernorm=...,
+#     instancenorm=...,
+#     dropout=...,
+# )
 ### END SOLUTION
 """
 
@@ -203,7 +213,7 @@ def _slips(name: str, found: Found) -> list[Slip]:
 
 
 def _with(name: str, value: str) -> str:
-    return but(ANSWER, "### END SOLUTION", f'answer["{name}"] = "{value}"\n### END SOLUTION')
+    return f'{solved(ANSWER)}answer["{name}"] = "{value}"\n'
 
 
 WRONG_ANSWERS = (

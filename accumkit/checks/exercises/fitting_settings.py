@@ -22,18 +22,22 @@ EXAMPLES, FITS, LEAST, MOST = 180, 16, 40, 50
 SIZE, STEPS = "micro_batch_size", "accumulation_steps"
 
 ANSWER = """\
-answer = dict(
-    micro_batch_size=...,  # examples in a micro-batch: a number
-    accumulation_steps=...,  # micro-batches in a window, N: a number
-)
 ### BEGIN SOLUTION
-answer.update(micro_batch_size=15, accumulation_steps=3)
+answer = dict(
+    micro_batch_size=15,  # examples in a micro-batch: a number
+    accumulation_steps=3,  # micro-batches in a window, N: a number
+)
+### INSTEAD OF
+# answer = dict(
+#     micro_batch_size=...,  # examples in a micro-batch: a number
+#     accumulation_steps=...,  # micro-batches in a window, N: a number
+# )
 ### END SOLUTION
 """
 
 HINTS = (
     "The number of examples in an update is the product of the two. Look for that number first: it is from 40 to 50, "
-    "and 180 examples can be cut into such pieces without a rest.",
+    "and 180 examples can be cut into such pieces without a remainder.",
     "It is 45, four times in 180. Now write 45 as a product of two whole numbers. There are several ways; which of "
     "them have a micro-batch that fits?",
     "45 is 45 * 1, 15 * 3, 9 * 5, 5 * 9, 3 * 15 or 1 * 45: micro-batch size times N. Of those whose micro-batch fits, "

@@ -9,8 +9,9 @@ import torch
 from torch import nn
 
 from accumkit.checks.outcome import Outcome
-from accumkit.checks.problem import Problem, WrongAnswer, but
+from accumkit.checks.problem import Problem, WrongAnswer
 from accumkit.checks.questions import Question, Slip, judged
+from accumkit.checks.stubs import solved
 from accumkit.checks.values import is_number, plain
 from accumkit.studies.running import corrected_momentum
 
@@ -21,15 +22,18 @@ OUTSIDE = "It is a part of the way from the old value to the new one: a number f
 SAID = {"eval": "evaluation", "train": "training", "none": "neither"}
 
 ANSWER = """\
-answer = dict(
-    acts_as=...,  # a number
-    momentum=...,  # a number
-    mends=...,  # "evaluation", "training", "both" or "neither"
-)
 ### BEGIN SOLUTION
-answer["acts_as"] = 1 - (1 - 0.1) ** 6
-answer["momentum"] = 1 - (1 - 0.1) ** (1 / 6)
-answer["mends"] = "evaluation"
+answer = dict(
+    acts_as=1 - (1 - 0.1) ** 6,  # a number
+    momentum=1 - (1 - 0.1) ** (1 / 6),  # a number
+    mends="evaluation",  # "evaluation", "training", "both" or "neither"
+)
+### INSTEAD OF
+# answer = dict(
+#     acts_as=...,  # a number
+#     momentum=...,  # a number
+#     mends=...,  # "evaluation", "training", "both" or "neither"
+# )
 ### END SOLUTION
 """
 
@@ -161,7 +165,7 @@ def _percent(value: float) -> list[Slip]:
 
 
 def _with(name: str, value: str) -> str:
-    return but(ANSWER, "### END SOLUTION", f'answer["{name}"] = {value}\n### END SOLUTION')
+    return f'{solved(ANSWER)}answer["{name}"] = {value}\n'
 
 
 WRONG_ANSWERS = (

@@ -33,16 +33,22 @@ PRAISE = (
 )
 
 ANSWER = """\
-answer = dict(
-    A=...,  # each of them one of the names above, in quotes
-    B=...,
-    C=...,
-    D=...,
-    E=...,
-)
 ### BEGIN SOLUTION
-answer.update(A="tail-divisor", B="right", C="missing-division")
-answer.update(D="token-weighting", E="mean-of-means")
+answer = dict(
+    A="tail-divisor",  # each of them one of the names above, in quotes
+    B="right",
+    C="missing-division",
+    D="token-weighting",
+    E="mean-of-means",
+)
+### INSTEAD OF
+# answer = dict(
+#     A=...,  # each of them one of the names above, in quotes
+#     B=...,
+#     C=...,
+#     D=...,
+#     E=...,
+# )
 ### END SOLUTION
 """
 
@@ -84,7 +90,7 @@ def _wrong(loop: str, own: str, guess: str) -> WrongAnswer:
     return WrongAnswer(MIXED_UP[own, guess], but(solved(ANSWER), f'{loop}="{own}"', f'{loop}="{guess}"'))
 
 
-_SWAPPED = but(solved(ANSWER), 'D="token-weighting", E="mean-of-means"', 'D="mean-of-means", E="token-weighting"')
+_SWAPPED = solved(ANSWER) + 'answer.update(D="mean-of-means", E="token-weighting")\n'
 
 WRONG_ANSWERS = (
     _wrong("C", "missing-division", "double-division"),

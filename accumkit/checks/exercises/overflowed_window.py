@@ -11,8 +11,9 @@ from torch.nn.utils import clip_grad_norm_
 from torch.optim.lr_scheduler import LinearLR
 
 from accumkit.checks.outcome import Outcome
-from accumkit.checks.problem import Problem, WrongAnswer, but
+from accumkit.checks.problem import Problem, WrongAnswer
 from accumkit.checks.questions import Question, Slip, judged
+from accumkit.checks.stubs import solved
 from accumkit.studies.nets import one_thread
 from accumkit.studies.precision.problem import MICRO_BATCH, problem
 from accumkit.studies.precision.skips import PIXELS
@@ -21,17 +22,24 @@ SCALE, MAX_NORM, ACCUMULATION_STEPS, WINDOWS = 16384, 0.25, 4, 3
 SPOILED = (6, 8)  # micro-batches, counted from 1: two of the second window
 
 ANSWER = """\
-answer = dict(
-    not_finite=...,  # backward calls after which .grad is not finite
-    updates=...,  # how often the parameters moved
-    examples=...,  # how many of the 48 had a part in an update
-    scale=...,  # scaler.get_scale() after the pass
-    schedule=...,  # how often the scheduler moved
-    schedule_with_if=...,  # the same, with the if around scheduler.step()
-)
 ### BEGIN SOLUTION
-answer.update(not_finite=3, updates=2, examples=32)
-answer.update(scale=8192, schedule=3, schedule_with_if=2)
+answer = dict(
+    not_finite=3,  # backward calls after which .grad is not finite
+    updates=2,  # how often the parameters moved
+    examples=32,  # how many of the 48 had a part in an update
+    scale=8192,  # scaler.get_scale() after the pass
+    schedule=3,  # how often the scheduler moved
+    schedule_with_if=2,  # the same, with the if around scheduler.step()
+)
+### INSTEAD OF
+# answer = dict(
+#     not_finite=...,  # backward calls after which .grad is not finite
+#     updates=...,  # how often the parameters moved
+#     examples=...,  # how many of the 48 had a part in an update
+#     scale=...,  # scaler.get_scale() after the pass
+#     schedule=...,  # how often the scheduler moved
+#     schedule_with_if=...,  # the same, with the if around scheduler.step()
+# )
 ### END SOLUTION
 """
 
@@ -179,7 +187,7 @@ def _question(name: str, right: int, *slips: tuple[int, str]) -> Question:
 
 
 def _with(name: str, value: str) -> str:
-    return but(ANSWER, "### END SOLUTION", f'answer["{name}"] = {value}\n### END SOLUTION')
+    return f'{solved(ANSWER)}answer["{name}"] = {value}\n'
 
 
 WRONG_ANSWERS = (

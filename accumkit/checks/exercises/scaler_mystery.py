@@ -26,18 +26,25 @@ ROWS = ("first", "second", "third", "fourth")
 HEAD = ("window", "scale of each micro-batch", "clip saw", "clip made it", "one example weighs", "step", "schedule")
 
 ANSWER = """\
-answer = dict(A=..., B=..., C=..., D=..., E=..., F=...)
 ### BEGIN SOLUTION
-answer.update(A="scale-changed-in-window", B="right", C="skipped-update")
-answer.update(D="clip-before-unscale", E="clip-every-micro-batch", F="missing-scaler-update")
+answer = dict(
+    A="scale-changed-in-window",
+    B="right",
+    C="skipped-update",
+    D="clip-before-unscale",
+    E="clip-every-micro-batch",
+    F="missing-scaler-update",
+)
+### INSTEAD OF
+# answer = dict(A=..., B=..., C=..., D=..., E=..., F=...)
 ### END SOLUTION
 """
 
 HINTS = (
     "All six skip the step of their first row, and that is no fault: the scale began too high. For each run, find the "
     "first entry that a right run would not have.",
-    "Compare columns from run to run, not only rows: the six differ in nothing but their fault. One of them is told by "
-    "its first row alone.",
+    "Compare columns from run to run, not only rows: the six differ in nothing but their fault. One of them differs "
+    "from a right run in its first row alone.",
     "What each fault leaves in the log.\n\n"
     """
     # scale-changed-in-window  two scales in one row

@@ -17,6 +17,7 @@ from accumkit.audit.findings import number
 from accumkit.checks.outcome import NOT_YET, Outcome
 from accumkit.checks.problem import Problem, WrongAnswer
 from accumkit.checks.questions import Question, Slip, judged
+from accumkit.checks.stubs import solved
 from accumkit.checks.values import is_number, plain, shown
 from accumkit.loops import train_epoch
 from accumkit.objective import classification
@@ -28,17 +29,24 @@ LONGEST = 10_000  # steps of a plan that is tried out
 ENDS = ("reaches zero", "still rising", "still falling", "rises again")
 
 ANSWER = """\
-answer = dict(
-    updates_a_pass=...,  # a whole number
-    updates=...,  # of the whole run: a whole number
-    warm_up=...,  # total_iters of LinearLR: a whole number
-    fall=...,  # T_max of CosineAnnealingLR: a whole number
-    counted_in_micro_batches=...,  # how the run ends: one of the four
-    rounded_down=...,  # how the run ends: one of the four
-)
 ### BEGIN SOLUTION
-answer.update(updates_a_pass=6, updates=18, warm_up=6, fall=12)
-answer.update(counted_in_micro_batches="still rising", rounded_down="rises again")
+answer = dict(
+    updates_a_pass=6,  # a whole number
+    updates=18,  # of the whole run: a whole number
+    warm_up=6,  # total_iters of LinearLR: a whole number
+    fall=12,  # T_max of CosineAnnealingLR: a whole number
+    counted_in_micro_batches="still rising",  # how the run ends: one of the four
+    rounded_down="rises again",  # how the run ends: one of the four
+)
+### INSTEAD OF
+# answer = dict(
+#     updates_a_pass=...,  # a whole number
+#     updates=...,  # of the whole run: a whole number
+#     warm_up=...,  # total_iters of LinearLR: a whole number
+#     fall=...,  # T_max of CosineAnnealingLR: a whole number
+#     counted_in_micro_batches=...,  # how the run ends: one of the four
+#     rounded_down=...,  # how the run ends: one of the four
+# )
 ### END SOLUTION
 """
 
@@ -236,8 +244,7 @@ def _follows(given: Mapping[str, float], a_pass: int, updates: int) -> list[Slip
 
 def _with(**values: str) -> str:
     """Return an answer with some values that are wrong."""
-    right = ANSWER.replace("### BEGIN SOLUTION\n", "").replace("### END SOLUTION\n", "")
-    return right + "".join(f"answer.update({name}={value})\n" for name, value in values.items())
+    return solved(ANSWER) + "".join(f"answer.update({name}={value})\n" for name, value in values.items())
 
 
 WRONG_ANSWERS = (

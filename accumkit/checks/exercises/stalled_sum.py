@@ -10,8 +10,9 @@ import torch
 from torch import Tensor, nn
 
 from accumkit.checks.outcome import Outcome
-from accumkit.checks.problem import Problem, WrongAnswer, but
+from accumkit.checks.problem import Problem, WrongAnswer
 from accumkit.checks.questions import Question, Slip, judged
+from accumkit.checks.stubs import solved
 from accumkit.studies.nets import one_thread
 
 STEPS, GRADIENT = 4096, 0.25  # micro-batches in the window, and the gradient that each of them has
@@ -19,19 +20,28 @@ PRECISIONS = ("bfloat16", "float16", "float32")
 WAYS = ("divide_first", "scaler", "autocast", "beside")
 
 ANSWER = """\
-answer = dict(
-    stands_still=...,  # in bfloat16: the micro-batch after which .grad does not change
-    bfloat16=...,  # what .grad holds after all 4,096
-    float16=...,
-    float32=...,
-    divide_first=...,  # True or False: does it mend the sum of the bfloat16 model?
-    scaler=...,
-    autocast=...,
-    beside=...,
-)
 ### BEGIN SOLUTION
-answer.update(stands_still=256, bfloat16=64, float16=512, float32=1024)
-answer.update(divide_first=False, scaler=False, autocast=True, beside=True)
+answer = dict(
+    stands_still=256,  # in bfloat16: the micro-batch after which .grad does not change
+    bfloat16=64,  # what .grad holds after all 4,096
+    float16=512,
+    float32=1024,
+    divide_first=False,  # True or False: does it mend the sum of the bfloat16 model?
+    scaler=False,
+    autocast=True,
+    beside=True,
+)
+### INSTEAD OF
+# answer = dict(
+#     stands_still=...,  # in bfloat16: the micro-batch after which .grad does not change
+#     bfloat16=...,  # what .grad holds after all 4,096
+#     float16=...,
+#     float32=...,
+#     divide_first=...,  # True or False: does it mend the sum of the bfloat16 model?
+#     scaler=...,
+#     autocast=...,
+#     beside=...,
+# )
 ### END SOLUTION
 """
 
@@ -179,8 +189,7 @@ def _question(name: str, right: Any, *slips: tuple[Any, str]) -> Question:
 
 
 def _with(**values: Any) -> str:
-    lines = "".join(f'answer["{name}"] = {value}\n' for name, value in values.items())
-    return but(ANSWER, "### END SOLUTION", f"{lines}### END SOLUTION")
+    return solved(ANSWER) + "".join(f'answer["{name}"] = {value}\n' for name, value in values.items())
 
 
 WRONG_ANSWERS = (

@@ -16,6 +16,7 @@ from accumkit.checks.mystery import told
 from accumkit.checks.outcome import WIDTH, Outcome
 from accumkit.checks.problem import Problem, WrongAnswer
 from accumkit.checks.questions import Question, Slip, judged
+from accumkit.checks.stubs import solved
 from accumkit.modes import as_new
 from accumkit.objective import classification
 from accumkit.trace.record import MicroBatch, Trace, Update
@@ -31,18 +32,26 @@ CONDITIONS = {  # at which i a window ends, counted from 0
 }
 
 ANSWER = """\
-answer = dict(
-    lost=...,  # micro-batches of the run that are in no update: a list of numbers
-    mixed=...,  # the update that has examples of both passes: a whole number
-    examples=...,  # how many examples have a part in that update: a whole number
-    weight=...,  # what one example of micro-batch 7 weighs: a number
-    first=...,  # the gradient of update 1, one of the four
-    third=...,  # the gradient of update 3, one of the four
-    condition=...,  # one of the three
-)
 ### BEGIN SOLUTION
-answer.update(lost=[13, 14], mixed=3, examples=10, weight=0.5)
-answer.update(first="shorter", third="shorter and turned", condition="i % 4 == 0")
+answer = dict(
+    lost=[13, 14],  # micro-batches of the run that are in no update: a list of numbers
+    mixed=3,  # the update that has examples of both passes: a whole number
+    examples=10,  # how many examples have a part in that update: a whole number
+    weight=0.5,  # what one example of micro-batch 7 weighs: a number
+    first="shorter",  # the gradient of update 1, one of the four
+    third="shorter and turned",  # the gradient of update 3, one of the four
+    condition="i % 4 == 0",  # one of the three
+)
+### INSTEAD OF
+# answer = dict(
+#     lost=...,  # micro-batches of the run that are in no update: a list of numbers
+#     mixed=...,  # the update that has examples of both passes: a whole number
+#     examples=...,  # how many examples have a part in that update: a whole number
+#     weight=...,  # what one example of micro-batch 7 weighs: a number
+#     first=...,  # the gradient of update 1, one of the four
+#     third=...,  # the gradient of update 3, one of the four
+#     condition=...,  # one of the three
+# )
 ### END SOLUTION
 """
 
@@ -52,7 +61,7 @@ HINTS = (
     "The column `examples` counts those that belong to a window; what leaked in from the pass before stands under "
     "`weights`, and in the picture, but not in that column. And two numbers describe a gradient: `cosine` is 1 where "
     "its direction is right, and `ratio` is 1 where it goes as far in that direction as it should.",
-    "The windows, by the numbers of their micro-batches; the data give 4 examples each, and 2 to 7 and 14.\n\n"
+    "The windows, by the numbers of their micro-batches; each has 4 examples, but numbers 7 and 14 have 2.\n\n"
     """
     # update 1    1
     # update 2    2  3  4  5
@@ -204,8 +213,7 @@ def _about(name: str, update: Update) -> Question:
 
 def _with(**values: str) -> str:
     """Return an answer with some values that are wrong."""
-    right = ANSWER.replace("### BEGIN SOLUTION\n", "").replace("### END SOLUTION\n", "")
-    return right + "".join(f"answer.update({name}={value})\n" for name, value in values.items())
+    return solved(ANSWER) + "".join(f"answer.update({name}={value})\n" for name, value in values.items())
 
 
 WRONG_ANSWERS = (

@@ -7,7 +7,7 @@ from typing import Any
 
 from accumkit import pitfalls
 from accumkit.checks.outcome import Outcome
-from accumkit.checks.problem import Problem, WrongAnswer, but
+from accumkit.checks.problem import Problem, WrongAnswer
 from accumkit.checks.questions import Question, Slip, judged
 from accumkit.checks.stubs import solved
 from accumkit.trace.record import Trace
@@ -20,15 +20,22 @@ PRAISE = (
 )
 
 ANSWER = """\
-answer = dict(
-    micro_batches=...,  # in one pass: a number
-    updates=...,  # in one pass: a number
-    examples=...,  # in each update, from the first to the last: a list of numbers
-    divisor=...,  # of the last micro-batch's summed loss: a number
-    share=...,  # of the last micro-batch in its update: a number from 0 to 1
-)
 ### BEGIN SOLUTION
-answer.update(micro_batches=13, updates=3, examples=[30, 30, 14], divisor=14, share=2 / 14)
+answer = dict(
+    micro_batches=13,  # in one pass: a number
+    updates=3,  # in one pass: a number
+    examples=[30, 30, 14],  # in each update, from the first to the last: a list of numbers
+    divisor=14,  # of the last micro-batch's summed loss: a number
+    share=2 / 14,  # of the last micro-batch in its update: a number from 0 to 1
+)
+### INSTEAD OF
+# answer = dict(
+#     micro_batches=...,  # in one pass: a number
+#     updates=...,  # in one pass: a number
+#     examples=...,  # in each update, from the first to the last: a list of numbers
+#     divisor=...,  # of the last micro-batch's summed loss: a number
+#     share=...,  # of the last micro-batch in its update: a number from 0 to 1
+# )
 ### END SOLUTION
 """
 
@@ -79,8 +86,8 @@ def _questions() -> list[Question]:
         ]),
         Question("updates", len(sizes), f"An update is made of {steps} micro-batches; what is left at the end of the "
                  "pass makes one more.", [
-            Slip(len(dropped.updates), "tail-dropped", f"So many windows are full. The micro-batches after them, fewer "
-                 f"than {steps}, would never train the model; a right loop steps for them too."),
+            Slip(len(dropped.updates), "tail-dropped", f"That many windows are full. The micro-batches after them, "
+                 f"fewer than {steps}, would never train the model; a right loop steps for them too."),
             Slip(len(each.updates), "step-every-micro-batch", "That is an update for every micro-batch. Their "
                  f"gradients are added up, and one step is made for {steps} of them."),
             Slip(len(shifted.updates), "off-by-one", "Is there a window of the first micro-batch alone? A loop that "
@@ -111,7 +118,7 @@ def _questions() -> list[Question]:
                  "really has.", [
             Slip(steps, "divided-by-n", f"N = {steps} is a number of micro-batches. A sum of losses is divided by the "
                  "examples of its window."),
-            Slip(full, "tail-divisor", f"So many examples a full window has. {short}."),
+            Slip(full, "tail-divisor", f"That is how many examples a full window has. {short}."),
             Slip(last, "own-count", "That is the count of the micro-batch alone, which makes its mean. It shares the "
                  "update with the others of its window: divide by what they have together."),
             Slip(len(window), "mean-of-means", f"{short}, and a sum of losses is divided by examples, not by "
@@ -125,8 +132,9 @@ def _questions() -> list[Question]:
         ]),
         Question("share", window[-1].share, "A share is the count of the micro-batch, divided by the count of its "
                  "window.", [
-            Slip(_last_share("tail-divisor"), "tail-divisor", f"That is what it gets when its mean is divided by N. "
-                 f"{short}, and it holds fewer examples than they do."),
+            Slip(_last_share("tail-divisor"), "tail-divisor", f"That is 1/{steps}, the share of a full micro-batch in "
+                 f"a full window; a mean that is divided by N gets it everywhere. {short}, and the last micro-batch "
+                 "has fewer examples than the others."),
             Slip(last / full, "tail-divisor", f"That divides by the {full} examples of a full window. {short}."),
             Slip(1 / len(window), "mean-of-means", "That would give each micro-batch of the window the same share, "
                  "whatever it holds. This one holds fewer examples than the others."),
@@ -149,11 +157,8 @@ def _judge(answer: Any) -> Outcome:
     return outcome if outcome.status == "right" else Outcome(outcome.status, outcome.lead, outcome.items)
 
 
-_SOLVED = "micro_batches=13, updates=3, examples=[30, 30, 14], divisor=14, share=2 / 14"
-
-
 def _wrong(fault: str, values: str) -> WrongAnswer:
-    return WrongAnswer(fault, but(solved(ANSWER), _SOLVED, values))
+    return WrongAnswer(fault, f"{solved(ANSWER)}answer.update({values})\n")
 
 
 WRONG_ANSWERS = (

@@ -61,7 +61,7 @@ HINTS = (
     "Validation is due after micro-batches 6, 12, 18, and a window ends after 4, 8, 12, 16, 20 and 24. Write under "
     "each due one the end where it can be done without harm. What has the loop to remember in between?",
     "Remember that it is due, in a name of its own, and look at that only where a window ends, after the step. There "
-    "it is validated, and the next one has a later due. `validate` leaves the model in evaluation mode: who brings it "
+    "validate, and note when the next validation is due. `validate` leaves the model in evaluation mode: who brings it "
     "back?",
     "The frame is this; three lines are missing, and each stands in its place.\n\n"
     """

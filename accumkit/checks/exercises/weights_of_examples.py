@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from accumkit import tasks
 from accumkit.checks.audited import in_micro_batches
 from accumkit.checks.outcome import RIGHT, Outcome
-from accumkit.checks.problem import Problem, WrongAnswer, but
+from accumkit.checks.problem import Problem, WrongAnswer
 from accumkit.checks.questions import Question, Slip, judged
 from accumkit.checks.stubs import solved
 from accumkit.objective import classification
@@ -59,13 +59,18 @@ def loop_c(model, loader, optimizer, accumulation_steps):  # noqa: D103
 
 
 ANSWER = """\
-answer = dict(
-    a=...,  # what one example weighs in each micro-batch with loop_a: a list of six numbers
-    b=...,  # the same with loop_b
-    c=...,  # the same with loop_c
-)
 ### BEGIN SOLUTION
-answer.update(a=[8, 2, 8, 4, 2, 2], b=[2, 0.5, 2, 1, 0.5, 0.5], c=[0.25] * 6)
+answer = dict(
+    a=[8, 2, 8, 4, 2, 2],  # what one example weighs in each micro-batch with loop_a
+    b=[2, 0.5, 2, 1, 0.5, 0.5],  # the same with loop_b
+    c=[0.25] * 6,  # the same with loop_c
+)
+### INSTEAD OF
+# answer = dict(
+#     a=...,  # what one example weighs in each micro-batch with loop_a: a list of six numbers
+#     b=...,  # the same with loop_b
+#     c=...,  # the same with loop_c
+# )
 ### END SOLUTION
 """
 
@@ -115,14 +120,16 @@ def _questions() -> list[Question]:
                      "share that the loop gives by them.")  # fmt: skip
     over = "The other way round: share / fair share, so that an example with more than its share weighs more than 1."
     sizes = (
-        "That is so when all micro-batches of a window have one size. Here they hold 2 to 8 examples, and each "
-        "micro-batch's mean counts alike, however many examples share it."
+        "These would be the weights if all micro-batches of a window had one size. Here they hold 2 to 8 examples, and "
+        "each micro-batch's mean counts alike, however many examples share it."
     )
     return [
         Question("a", a, "Each micro-batch's mean is added in full, so its share is 1. What would be its fair share?", [
             Slip(equal, "sizes-ignored", sizes),
             Slip([float(STEPS)] * 6, "sizes-ignored", sizes),
-            Slip([1.0] * 6, "share-for-weight", share),
+            Slip([1.0] * 6, "share-for-weight", "With weights of 1 the loop would be right. What is 1 here are the "
+                 "shares, since each mean is added in full. A weight is a share, divided by the fair share: count / "
+                 "the window's count."),
             fair_slip,
             Slip(_over(a), "upside-down", over),
             Slip(b, "division-imagined", "So it would be if each loss were divided by N. Read loop_a again: nothing "
@@ -134,7 +141,9 @@ def _questions() -> list[Question]:
         ]),
         Question("b", b, "Each micro-batch has the share 1/4, those in the tail too. What would be its fair share?", [
             Slip([k / STEPS for k in tail], "sizes-ignored", sizes),
-            Slip([1.0] * 6, "sizes-ignored", f"The tail is divided by 4 too, though it has two micro-batches. {sizes}"),
+            Slip([1.0] * 6, "sizes-ignored", "With weights of 1 the loop would be right, as it is for full windows of "
+                 "micro-batches of one size. Here they hold 2 to 8 examples, and each mean counts alike, however many "
+                 "share it. The tail is divided by 4 too, though it has two micro-batches."),
             Slip(own, "tail-divisor", "The tail has two micro-batches, but the line divides by `accumulation_steps`, "
                  "which is 4 there too."),
             Slip(_shares(loop_b), "share-for-weight", share),
@@ -162,11 +171,8 @@ def _judge(answer: Any) -> Outcome:
     return outcome if outcome.status == RIGHT else Outcome(outcome.status, outcome.lead, outcome.items)
 
 
-_SOLVED = "a=[8, 2, 8, 4, 2, 2], b=[2, 0.5, 2, 1, 0.5, 0.5], c=[0.25] * 6"
-
-
 def _wrong(fault: str, values: str) -> WrongAnswer:
-    return WrongAnswer(fault, but(solved(ANSWER), _SOLVED, values))
+    return WrongAnswer(fault, f"{solved(ANSWER)}answer.update({values})\n")
 
 
 WRONG_ANSWERS = (
