@@ -40,10 +40,11 @@ def _unequal(case: Case, slug: str) -> Finding | None:
     low, high = (f"{number(f(counts))}" for f in (min, max))
     unit = ONE.get(case.trace.unit, "example")
     alike = "by its examples" if case.following("examples") else "alike"
+    others = f". {where(case, wrong)}" if len(wrong) > 1 else ""
     return Finding(
         slug,
         f"each micro-batch's mean counts {alike}, though micro-batches hold {low} to {high} {case.trace.unit}: one "
-        f"{unit} weighs {span(worst.weights)} in update {worst.update.index + 1}. {where(case, wrong)}",
+        f"{unit} weighs {span(worst.weights)} in update {worst.update.index + 1}{others}",
         backward(wrong),
         COUNTED if slug != "class-weighting" else f"{SUMMED} and divide by the window's sum of class weights",
         "gradient",
