@@ -331,3 +331,9 @@ def test_every_setting_has_an_answer(slug, n, size, examples, epochs, look, gues
     assert panel.simulation.shows or "cannot show" in panel.status.value
     assert panel.looked.value
     assert len(panel.answered.pictures) == 2
+
+
+def test_the_picture_is_titled_by_what_is_counted():
+    for fault, one in (("token-weighting", "token"), ("class-weighting", "example"), ("tail-dropped", "example")):
+        panel = panels.pitfalls(fault, strict=True)
+        assert f"What each {one} weighs in the right loop" in panel.pictures.value

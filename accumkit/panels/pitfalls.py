@@ -12,6 +12,7 @@ import ipywidgets as widgets
 
 from accumkit.errors import AccumkitError
 from accumkit.figures.diff import describe_diff
+from accumkit.figures.numbers import UNITS
 from accumkit.figures.picture import timeline_picture, weights_picture
 from accumkit.panels import effects
 from accumkit.panels import pitfall_words as words
@@ -112,7 +113,8 @@ class PitfallPanel(Panel):
         trace = simulation.trace if wrong else simulation.right_trace
         chosen = self._within(look, len(trace.micro_batches)) if look else None
         loop = simulation.name if wrong else "the right loop"
-        self._weights.name, self._timeline.name = f"What each example weighs in {loop}", f"What {loop} did"
+        one = UNITS.get(trace.unit, "example")
+        self._weights.name, self._timeline.name = f"What each {one} weighs in {loop}", f"What {loop} did"
         pictures = [self._weights.html(trace, chosen=chosen)]
         if revealed:
             if trace is not self._lined[0]:  # a bar that is chosen moves no event
