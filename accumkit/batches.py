@@ -175,20 +175,34 @@ def may_write_again(loader: Any) -> bool:
     return type(loader) not in (list, tuple) and not collated
 
 
-def remember(tensors: Sequence[Tensor]) -> list[tuple[Tensor, Tensor]]:
-    """Return each tensor, or a view of parts of a large one, with a copy of what it holds now."""
+def remember(tensors: Sequence[Tensor]) -> list[tuple[Tensor, Tensor, Tensor, int | None]]:
+    """Return each tensor, or a view of parts of a large one, with a copy of what it holds now, and its version."""
     views = [tensor if tensor.numel() <= SAMPLE else _spread(tensor) for tensor in tensors]
-    return [(view, view.clone()) for view in views if view.layout is torch.strided]
+    return [
+        (view, view.clone(), tensor, None if view is tensor else _version(tensor))
+        for view, tensor in zip(views, tensors, strict=True)
+        if view.layout is torch.strided
+    ]
 
 
-def changed(remembered: Sequence[tuple[Tensor, Tensor]]) -> bool:
+def _version(tensor: Tensor) -> int | None:
+    """Return what any change by torch raises, and so tells of changes that the parts do not show.
+
+    None where there is none, or where it is raised by changes elsewhere in the memory of which this is a view.
+    """
+    return None if tensor.is_inference() or tensor._is_view() else tensor._version
+
+
+def changed(remembered: Sequence[tuple[Tensor, Tensor, Tensor, int | None]]) -> bool:
     """Return whether a tensor holds something else than when it was remembered.
 
     Contents are compared, not addresses: a batch yielded twice, slices that overlap and memory-mapped data are fine,
     while a buffer that is filled again is seen however it was written (through numpy too, which moves no version).
     """
     elsewhere = []
-    for now, then in remembered:
+    for now, then, tensor, version in remembered:
+        if version is not None and tensor._version != version:
+            return True
         if now.is_cpu:
             if not torch.equal(now, then) and _differ(now, then):
                 return True

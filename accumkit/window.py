@@ -210,7 +210,12 @@ def gather(loader: Iterable, steps: int, objective: Objective, device: torch.dev
                 raise AccumkitError(
                     f"window {index + 1}: micro-batch {number} changed after it was fetched. The loader fills one "
                     "buffer again for later batches, and a window holds several; yield copies (tensor.clone(), "
-                    "array.copy()), or train with buffered=False"
+                    "array.copy())"
+                    + (
+                        "; with worker processes nothing else helps, for they fill it ahead of the loop"
+                        if getattr(loader, "num_workers", 0)
+                        else ", or train with buffered=False"
+                    )
                 )
         if not buffer:
             if index == 0:

@@ -148,7 +148,7 @@ def test_copies_are_left_out_only_where_nothing_can_write_again():
 def test_little_of_a_large_tensor_is_copied_and_a_new_filling_is_seen(shape, layout):
     tensor = torch.randn(shape)
     tensor = tensor if layout == "contiguous" else tensor.transpose(0, -1)
-    ((_, copy),) = before = remember([tensor])
+    ((_, copy, _, _),) = before = remember([tensor])
     assert copy.numel() <= max(tensor.numel() / 10, 2 * SAMPLE)
     assert not changed(before)
     tensor.copy_(torch.randn(tensor.shape))
@@ -157,3 +157,38 @@ def test_little_of_a_large_tensor_is_copied_and_a_new_filling_is_seen(shape, lay
 
 def test_nan_is_no_change_in_any_layout():
     assert not changed(remember([torch.full((4, 5), float("nan")), torch.full((4, 5), float("nan")).t()]))
+
+
+def test_a_sparse_change_in_a_large_tensor_is_seen():
+    def one_hot():
+        buffer = torch.zeros(4, 200_000)
+        for i in range(4):
+            yield buffer.zero_().scatter_(1, torch.full((4, 1), 7 * i + 1), 1.0), torch.tensor([0, 1, 2, 0])
+
+    with pytest.raises(ak.AccumkitError, match="window 1: micro-batch 1 changed after it was fetched"):
+        list(ak.windows(one_hot(), 2, OBJECTIVE))
+
+
+def test_a_write_beside_a_large_view_is_fine():
+    def slices():
+        memory = torch.randn(64, 20_000)
+        for i in range(6):
+            yield memory[i : i + 4], torch.tensor([0, 1, 2, 0])
+            memory[32 + i] = 1.0
+
+    assert len(list(ak.windows(slices(), 3, OBJECTIVE))) == 2
+
+
+def test_with_workers_the_error_advises_copies_alone():
+    loader = DataLoader(TwoBuffers(), batch_size=2, collate_fn=into_one_buffer, num_workers=0)
+    with pytest.raises(ak.AccumkitError, match=r"array.copy\(\)\), or train with buffered=False"):
+        list(ak.windows(loader, 2, OBJECTIVE))
+
+    class Said(list):
+        num_workers = 2
+
+        def __iter__(self):
+            return through_torch([torch.ones(4, 5), torch.zeros(4, 5)], [torch.zeros(4, dtype=torch.long)] * 2)
+
+    with pytest.raises(ak.AccumkitError, match="nothing else helps, for they fill it ahead"):
+        list(ak.windows(Said(), 2, OBJECTIVE))

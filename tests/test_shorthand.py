@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import importlib
 import random
+import threading
+import weakref
 
 import pytest
 import torch
@@ -41,11 +44,12 @@ class Run:
         self.other = nn.Linear(4, 3)
         self.batches = [(torch.randn(2, 4), torch.randint(0, 3, (2,))) for _ in range(6 + seed % 2)]
         self.seconds = None
-        self.trace, self.loader, self.batch, self.loss = None, None, self.batches[0], None
+        self.trace, self.loader, self.batch, self.loss = None, None, list(self.batches[0]), None
 
     def fetch(self) -> None:
+        """The next batch, in a list of its own as a DataLoader gives it."""
         if self.loader is None:
-            self.loader = iter(self.trace.batches(self.batches))
+            self.loader = iter(self.trace.batches(map(list, self.batches)))
         self.batch = next(self.loader, None)
         if self.batch is None:
             self.loader = None
@@ -56,7 +60,7 @@ class Run:
         if self.seconds is None:
             self.seconds = iter(self.trace.batches([(torch.randn(2, 4), torch.tensor([0, 1])) for _ in range(99)]))
             self.loader = iter(self.trace.batches(self.batches))
-        self.batch = next(self.seconds)
+        self.batch = list(next(self.seconds))
 
     def forward(self, x: torch.Tensor | None = None, model: nn.Module | None = None, **kwargs: float) -> None:
         x = self.batch[0] if x is None else x
@@ -96,6 +100,16 @@ class Run:
         self.optimizers[0].step(closure)
         self.loss = None
 
+    def taken_apart(self) -> None:
+        self.loss = F.cross_entropy(self.model(self.batch.pop(0)), self.batch.pop(0))
+
+    def cleared_inside(self, clear) -> None:
+        """A step that clears its gradients itself."""
+        handles = [o.register_step_post_hook(lambda o, *_: clear(o)) for o in self.optimizers]
+        self.attempt(self.step)
+        for handle in handles:
+            handle.remove()
+
     def fails(self) -> None:
         def refuse(*_):
             raise ValueError("no")
@@ -112,7 +126,7 @@ class Run:
 
     def attempt(self, step) -> None:
         """Torch refuses some of what an odd loop asks for."""
-        with contextlib.suppress(RuntimeError, ValueError):
+        with contextlib.suppress(RuntimeError, ValueError, IndexError, TypeError):
             step()
         torch.set_grad_enabled(True)
 
@@ -122,6 +136,9 @@ class Run:
             self.fetch, self.forward, self.backward, self.step, self.zero, self.evaluate, self.fails,
             self.closure_step, self.scheduler.step, self.model.zero_grad,
             lambda: self.step(last=False),
+            lambda: self.cleared_inside(lambda optimizer: optimizer.zero_grad()),
+            lambda: self.cleared_inside(lambda _: (self.by_hand(drop), self.trace.updates)),
+            lambda: setattr(self, "batch", list(self.batch)) or self.taken_apart(),
             lambda: torch.optim.SGD(self.other.parameters(), lr=0.1).step(),
             lambda: self.backward(retain_graph=True),
             lambda: (self.backward(retain_graph=True), self.backward()),
@@ -138,7 +155,7 @@ class Run:
             lambda: self.forward(torch.randn(2, 4)),
             lambda: (self.forward(model=self.other), self.backward()),
             lambda: self.forward(model=self.other),
-            lambda: self.by_hand(lambda p: setattr(p, "grad", None)),
+            lambda: self.by_hand(drop),
             lambda: self.by_hand(lambda p: p.grad.zero_()),
             lambda: self.by_hand(lambda p: p.grad.mul_(0.5)),
             lambda: self.by_hand(lambda p: setattr(p, "grad", p.grad.clone())),
@@ -194,6 +211,79 @@ def test_usual_windows_are_noted_in_short(monkeypatch):
         ("step", 5), ("zero_grad", 5), ("scheduler step", 5),
     ]  # fmt: skip
     assert [[m.examples for m in update.micro_batches] for update in trace.updates] == [[2, 2, 2], [2, 2, 2]]
+
+
+def test_every_backward_has_its_own_line():
+    model, seen = nn.Linear(4, 3), []
+
+    def call(function):
+        function()
+
+    with ak.watch(model, accumulation_steps=3) as trace:
+        for x, y in trace.batches([(torch.randn(2, 4), torch.tensor([0, 1]))] * 3):
+            loss = F.cross_entropy(model(x), y)
+            call(loss.backward if not seen else lambda loss=loss: torch.autograd.backward(loss))
+            seen.append(loss)
+    lines = [m.location for m in trace.micro_batches]
+    assert lines[0] != lines[1] == lines[2], "called by itself, and then by a function of the loop's own"
+
+
+def test_nothing_is_heard_after_the_watch_and_nothing_is_left():
+    model, batches = nn.Linear(4, 3), [(torch.randn(2, 4), torch.tensor([0, 1]))] * 9
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+
+    def refuse(*_):
+        raise ValueError("no")
+
+    with ak.watch(model, accumulation_steps=3) as trace:
+        loader = iter(trace.batches(batches))
+        F.cross_entropy(model(next(loader)[0]), torch.tensor([0, 1])).backward()
+        handle = optimizer.register_step_pre_hook(refuse)
+        with pytest.raises(ValueError, match="no"):
+            optimizer.step()
+        handle.remove()
+        copied = copy.deepcopy(trace)
+        assert len(copied.events) == len(trace.events) == 3
+    assert not optimizer._optimizer_step_pre_hooks
+    assert len(list(loader)) == 8 and trace.count_of("batch") == 1
+
+
+def test_a_loop_that_never_steps_keeps_few_batches():
+    model, alive = nn.Linear(4, 3), []
+
+    def stream():
+        for _ in range(300):
+            x = torch.randn(2, 4)
+            alive.append(weakref.ref(x))
+            yield x, torch.tensor([0, 1])
+
+    with ak.watch(model, accumulation_steps=3) as trace:
+        for x, y in trace.batches(stream()):
+            F.cross_entropy(model(x), y).backward()
+        assert sum(ref() is not None for ref in alive) < 100
+    assert len(trace.lost) == 300
+
+
+def test_a_trace_is_up_to_date_when_the_thread_of_its_loop_has_ended():
+    model, batches = nn.Linear(4, 3), [(torch.randn(2, 4), torch.tensor([0, 1]))] * 6
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+
+    def loop():
+        for i, (x, y) in enumerate(trace.batches(batches)):
+            F.cross_entropy(model(x), y).backward()
+            if i % 3 == 2:
+                optimizer.step()
+                optimizer.zero_grad()
+
+    with ak.watch(model, accumulation_steps=3) as trace:
+        thread = threading.Thread(target=loop)
+        thread.start()
+        thread.join()
+        assert len(trace.updates) == 2 and trace.count_of("zero_grad") == 2
+
+
+def drop(parameter: nn.Parameter) -> None:
+    parameter.grad = None
 
 
 def direct(recorder: Recorder) -> Recorder:

@@ -37,12 +37,13 @@ def without_backward(case: Case, named: Set[str]) -> str | None:
     passes = case.boundary.passes
     if named & {*COUNTED} or case.boundary.missed or perhaps_over(case):
         return None
-    missing = [p.untrained for p in passes]
+    missing, least = [p.untrained for p in passes], ""
     if missing and cut_short(case) and not perhaps_cut_short(case):  # the rest was fetched when it was stopped
+        least = "At least " * (missing[-1] > passes[-1].left_out)
         missing[-1] = min(missing[-1], passes[-1].left_out)
     if not sum(missing):
         return None
-    said = f"{sum(missing):,} of the {several(sum(p.fetched for p in passes), 'batch')} fetched had no backward."
+    said = f"{least}{sum(missing):,} of the {several(sum(p.fetched for p in passes), 'batch')} fetched had no backward."
     if case.boundary.kind == "unclear" or not case.boundary.windows:
         said += f" {IS_THERE}"
     return said

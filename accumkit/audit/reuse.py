@@ -78,7 +78,10 @@ def begun_anew(case: Case, least: int) -> bool:
         return False
     counts = {tuple(m.count for m in p.micro_batches) for p in passes}
     return len(counts) == 1 and all(
-        ran[p.epoch] == case.steps and case.trace.loader_sizes[p.epoch] >= least and p.ends == (case.steps,)
+        ran[p.epoch] == case.steps
+        and case.trace.loader_sizes[p.epoch] >= least
+        and p.ends == (case.steps,)
+        and p.fetched <= case.steps + 1  # a loop may look at the next one before it stops
         for p in passes
     )
 

@@ -114,7 +114,8 @@ def _notes(case: Case, faults: set[str]) -> Iterator[str]:
     if cut_short(case) and not perhaps_cut_short(case):
         last = boundary.passes[-1]
         size = max(p.size for p in boundary.passes)
-        yield f"The last pass ended after {last.ran + last.left_out} of {size} micro-batches."
+        waiting = f"; {len(last.left_over)} of them waited for a step" if last.left_over else ""
+        yield f"The last pass ended after {last.ran + last.left_out} of {size} micro-batches{waiting}."
     if said := without_backward(case, faults):
         yield said
     yield from (said for note in PERHAPS if (said := note(case)))

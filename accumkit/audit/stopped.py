@@ -5,6 +5,7 @@ from __future__ import annotations
 from itertools import pairwise
 
 from accumkit.audit.boundary import Pass
+from accumkit.audit.offered import fetched_at
 from accumkit.audit.reading import Case
 
 
@@ -31,6 +32,8 @@ def never_ran(case: Case) -> list[tuple[int, int]]:
         for p in passes
         if p.size - p.ran - p.left_out == p.size % case.steps > 0 and not p.left_over
     ]
+    if any(p.after_step for p in passes) and fetched_at(case.trace) is None:
+        return []  # more were fetched than trained on, and which is not known
     return found if len(found) == len(passes) else []
 
 

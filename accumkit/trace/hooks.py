@@ -47,6 +47,7 @@ def dismiss(listener: Listener) -> None:
     if not listeners:
         while _undo:
             _undo.pop()()
+        steps.forget()
         reset()
 
 

@@ -30,6 +30,10 @@ from accumkit.trace.touches import Touches
 REPLACED = "parameters were replaced while the model was watched; what was done to the new ones was not seen"
 
 
+def ignore(*_: Any) -> None:
+    """Hear of nothing any more."""
+
+
 class Recorder(Touches):
     """Listens to the hooks for one model and fills a trace."""
 
@@ -247,6 +251,7 @@ class Recorder(Touches):
     def finish(self) -> None:
         """Close the trace: what waits for a step that never came is lost."""
         self.trace.fetch = self.trace.catch_up = None
+        self.fetched = ignore  # an iterator may outlive the watch
         self.trace.graphs_retained += self.retained
         self.gradients.close()
         if self.gradients.replaced_by_others:
@@ -257,6 +262,7 @@ class Recorder(Touches):
         if self.measured:
             self.updates[:] = tell_hand_clipping(self.updates)
         self.capture.count_epochs()
+        self.capture.fetches.queue.clear()
 
     # small things
     def note(self, kind: str, location: str | None, value: float | None = None) -> None:

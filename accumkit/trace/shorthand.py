@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import weakref
 from itertools import repeat
 from threading import get_ident
@@ -14,7 +15,7 @@ from torch.optim import Optimizer
 from accumkit.trace.pending import Held
 from accumkit.trace.piece import Call
 from accumkit.trace.record import Event, MicroBatch, Update, new
-from accumkit.trace.recorder import Recorder
+from accumkit.trace.recorder import Recorder, ignore
 
 NOTHING, FETCHED, FORWARD, BACKWARD, STEP = range(5)  # what began last
 PAIRS = (tuple, list)
@@ -41,6 +42,7 @@ class Shorthand:
         self.number = -1  # of the pass over the data that the window's batches come from
         self.batch, self.fetch_line, self.forward_line, self.step_line = None, None, None, None  # of what is at hand
         self.optimizer: Optimizer | None = None  # whose step runs
+        self.most = recorder.capture.fetches.most  # batches kept where no step comes
         self.batches: list[Any] = []  # of the window's finished micro-batches
         self.notes: list[tuple] = []  # the numbers about them
         self.past: list[tuple] = []  # updates and events since, not yet told
@@ -48,6 +50,8 @@ class Shorthand:
 
     def __getattr__(self, name: str) -> Any:
         """Give what the recorder answers to, once it has heard what was noted."""
+        if name.startswith("_") or "past" not in vars(self):  # asked by copy or pickle, before there is anything
+            raise AttributeError(name)
         self.settle()
         return getattr(self.recorder, name)
 
@@ -58,7 +62,8 @@ class Shorthand:
     def fetched(self, number: int, batch: Any, location: str | None) -> None:
         """Hear of a batch."""
         if self.stage == NOTHING and type(batch) in PAIRS and batch and (number == self.number or not self.notes):
-            self.stage, self.number, self.batch, self.fetch_line = FETCHED, number, batch, location
+            self.stage, self.number, self.fetch_line = FETCHED, number, location
+            self.batch = batch if type(batch) is tuple else tuple(batch)  # the loop may take a list apart
         else:
             self.settle()
             self.recorder.fetched(number, batch, location)
@@ -109,6 +114,8 @@ class Shorthand:
             self.stage, batch = NOTHING, self.batch
             self.batches.append(batch)
             self.notes.append((batch[0].size(0), self.fetch_line, self.forward_line, location))
+            if len(self.batches) > self.most:
+                self.settle()
         else:  # it did not reach this model
             self.stage = FORWARD
 
@@ -137,6 +144,12 @@ class Shorthand:
         self.notes, self.batch, self.stage = [], None, NOTHING
         self.batches.clear()
 
+    def finish(self) -> None:
+        """Close the trace."""
+        self.settle()
+        self.fetched = ignore
+        self.recorder.finish()
+
     def zero_grad(self, owner: Any, location: str | None) -> None:
         """Hear of a zero_grad, nearly always after a step."""
         if not self.notes and self.stage == NOTHING and self._made_the_last(owner):
@@ -161,7 +174,8 @@ class Shorthand:
         return stepped is not None and stepped() is owner
 
     def _catch_up(self) -> None:
-        if get_ident() == self.recorder.thread:  # elsewhere the loop may be in the middle of a note
+        loops = any(thread.ident == self.recorder.thread for thread in threading.enumerate())
+        if get_ident() == self.recorder.thread or not loops:  # elsewhere the loop may be in the middle of a note
             self.settle()
 
     def settle(self) -> None:
@@ -211,8 +225,11 @@ class Shorthand:
             recorder.pieces.append(self._forward(batch[0].size(0), self.forward_line))
         if stage == BACKWARD:
             recorder.reaches, recorder.retains = None, False
-        if stage == STEP:
-            recorder.step_begins(optimizer, self.step_line)
+        if stage == STEP:  # as its gradients were when it began; by now they may be cleared
+            recorder.meter.look()
+            records = tuple(held.record(None, None) for held in recorder.window.held)
+            numbers = (len(recorder.updates), recorder.capture.epoch, records, *USUAL, self.step_line, None)
+            recorder.ready = optimizer, new(Update, numbers)
 
     def _forward(self, examples: int, location: str | None) -> Call:
         self.recorder.note("forward", location)

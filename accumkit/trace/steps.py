@@ -13,6 +13,12 @@ from accumkit.trace.where import caller
 _last: dict[Optimizer, Any] = {}  # in a step that runs: a hook behind the reader's own
 
 
+def forget() -> None:
+    """Take away what steps that raised have left behind."""
+    while _last:
+        _last.popitem()[1].remove()
+
+
 def before_step(optimizer: Optimizer, args: tuple, kwargs: dict) -> Any:
     """See an optimizer's step begin."""
     if optimizer in stepping:  # a subclass whose step calls super().step()
