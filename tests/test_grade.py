@@ -316,7 +316,16 @@ def test_a_learners_own_folder_may_be_given(tmp_path):
     for name in (exercise("window_loop").name, "01b (1).ipynb"):
         hand_in(tmp_path / "ada", "", name, notebook("window_loop", RIGHT))
     assert [one.learner for one in submissions.find(tmp_path / "ada", PROBLEMS)] == ["ada", "ada"]
-    assert submissions.empty_handed(tmp_path / "ada", submissions.find(tmp_path / "ada", PROBLEMS)) == []
+    assert submissions.empty_handed(tmp_path / "ada", submissions.find(tmp_path / "ada", PROBLEMS), tmp_path) == []
+
+
+def test_the_folder_of_the_marks_is_no_learners(tmp_path):
+    hand_in(tmp_path, "ada", "x.ipynb", notebook("window_loop", RIGHT))
+    for folder in ("bob", "grades/older"):
+        (tmp_path / folder).mkdir(parents=True)
+    found = submissions.find(tmp_path, PROBLEMS)
+    assert submissions.empty_handed(tmp_path, found, tmp_path / "grades") == ["bob"]
+    assert submissions.empty_handed(tmp_path, found, tmp_path / "marks") == ["bob", "grades"]
 
 
 def test_a_learner_with_an_empty_folder_is_told_and_counts_as_no_notebook(tmp_path, capsys):

@@ -781,6 +781,9 @@ def test_a_copy_to_hand_in(own, tmp_path):
         report.save(path)
     with pytest.raises(ak.AccumkitError, match="cannot be written"):
         report.save(tmp_path / "no" / "such" / "folder.json")
+    for no_file in ("", ".", tmp_path, None, 3, b"x"):
+        with pytest.raises(ak.AccumkitError, match="give the name of a file"):
+            report.save(no_file)
 
 
 @pytest.mark.parametrize(

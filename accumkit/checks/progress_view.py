@@ -54,6 +54,8 @@ class ProgressReport:
         AccumkitError
             There is such a file already, or it cannot be written.
         """
+        if not isinstance(path, (str, Path)) or not Path(path).name or Path(path).is_dir():
+            raise AccumkitError(f'save({path!r}): give the name of a file, such as "progress Ada.json"')
         try:
             with Path(path).open("x", encoding="utf-8") as file:
                 file.write(text_of(self.progress))

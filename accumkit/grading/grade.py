@@ -103,7 +103,7 @@ def grade(
     known = {mark.file for mark in done}
     left = [one for one in submissions if one.file not in known]
     done += [_without(one, problems, NOT_RUN, "Stopped before its turn.") for one in left]
-    done += [Mark(name, "", "", "", NOTHING, (), "No notebook.") for name in empty_handed(folder, submissions)]
+    done += [Mark(name, "", "", "", NOTHING, (), "No notebook.") for name in empty_handed(folder, submissions, out)]
     graded = Graded(tuple(sorted(done, key=Mark.place)), interrupted, offline)
     marks.write_table(out / TABLE, HEADER, [mark.row() for mark in graded.marks])
     (out / PAGE).write_text(page.of(graded.marks, repr(graded)), encoding="utf-8", errors="backslashreplace")

@@ -72,10 +72,14 @@ def find(folder: Path, problems: Mapping[str, Problem]) -> list[Submission]:
     return sorted(found, key=lambda one: (one.learner.casefold(), one.file))
 
 
-def empty_handed(folder: Path, found: Sequence[Submission]) -> list[str]:
-    """Return the learners who have a folder and no notebook in it; none where all notebooks lie side by side."""
+def empty_handed(folder: Path, found: Sequence[Submission], out: Path) -> list[str]:
+    """Return the learners who have a folder and no notebook in it; none where all notebooks lie side by side.
+
+    ``out`` is where the marks are written, and no learner's.
+    """
     with_some = {one.file.partition("/")[0] for one in found if "/" in one.file}
-    folders = {path.name for path in folder.iterdir() if path.is_dir() and not path.is_symlink()}
+    own = [path for path in folder.iterdir() if path.is_dir() and not path.is_symlink()]
+    folders = {path.name for path in own if not out.resolve().is_relative_to(path.resolve())}
     return sorted(name for name in folders - with_some if with_some and not name.startswith(HIDDEN))
 
 
