@@ -192,7 +192,7 @@ def at_the_count(stop):
 def test_a_run_that_is_broken_off_is_right_so_far():
     verdict = ak.audit(small(8).watch(at_the_count(stop=7), 4))
     assert verdict.ok
-    assert verdict.reason == "The last pass ended after 6 of 8 micro-batches."
+    assert verdict.reason == "The last pass ended after 6 of 8 micro-batches; 2 of them waited for a step."
 
 
 def test_a_loop_that_fetches_a_window_may_have_been_stopped_inside_it():
