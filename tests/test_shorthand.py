@@ -213,21 +213,6 @@ def test_usual_windows_are_noted_in_short(monkeypatch):
     assert [[m.examples for m in update.micro_batches] for update in trace.updates] == [[2, 2, 2], [2, 2, 2]]
 
 
-def test_every_backward_has_its_own_line():
-    model, seen = nn.Linear(4, 3), []
-
-    def call(function):
-        function()
-
-    with ak.watch(model, accumulation_steps=3) as trace:
-        for x, y in trace.batches([(torch.randn(2, 4), torch.tensor([0, 1]))] * 3):
-            loss = F.cross_entropy(model(x), y)
-            call(loss.backward if not seen else lambda loss=loss: torch.autograd.backward(loss))
-            seen.append(loss)
-    lines = [m.location for m in trace.micro_batches]
-    assert lines[0] != lines[1] == lines[2], "called by itself, and then by a function of the loop's own"
-
-
 def test_nothing_is_heard_after_the_watch_and_nothing_is_left():
     model, batches = nn.Linear(4, 3), [(torch.randn(2, 4), torch.tensor([0, 1]))] * 9
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)

@@ -15,8 +15,8 @@ _TORCH = os.path.dirname(os.path.abspath(torch.__file__)) + os.sep
 _LIBRARIES = tuple({sysconfig.get_paths()[key] + os.sep for key in ("stdlib", "platstdlib", "purelib", "platlib")})
 _inner: dict[str, bool] = {}  # by file name: is it torch, this package, the standard library or an installed one?
 _names: dict[tuple[int, int], tuple[CodeType, str]] = {}  # by code and instruction; the code is kept, so its id is too
-_callers: dict[tuple[int, int, int], str] = {}  # the same, by what stood between as well, if anything did
-_codes: list[tuple[CodeType, CodeType | None]] = []  # theirs
+_callers: dict[tuple[int, int, int], str] = {}  # the same, by how many frames up it stood as well
+_codes: list[CodeType] = []  # theirs
 MOST = 4096  # lines remembered; a long session compiles many cells
 
 
@@ -28,25 +28,24 @@ def caller(usual: int = 1) -> str | None:
     """
     try:
         frame = _getframe(usual + 1)
-        below = id(_getframe(usual).f_code) if usual > 1 else 0
-        return _callers[id(frame.f_code), frame.f_lasti, below]
+        return _callers[id(frame.f_code), frame.f_lasti, usual]
     except (ValueError, KeyError):  # not so many frames, or a line that is new
         return _look(usual)
 
 
 def _look(usual: int) -> str | None:
-    frame, below = _getframe(3), None
+    frame = _getframe(3)
     name = where(frame)
     for _ in range(usual - 1):
         if frame is None or not _inner.get(frame.f_code.co_filename):
             return name
-        frame, below = frame.f_back, frame.f_code
+        frame = frame.f_back
     if frame is not None and _inner.get(frame.f_code.co_filename) is False:
         if len(_callers) > MOST:
             _callers.clear()
             _codes.clear()
-        _callers[id(frame.f_code), frame.f_lasti, 0 if below is None else id(below)] = name
-        _codes.append((frame.f_code, below))
+        _callers[id(frame.f_code), frame.f_lasti, usual] = name
+        _codes.append(frame.f_code)
     return name
 
 
