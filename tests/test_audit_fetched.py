@@ -339,3 +339,61 @@ def test_how_often_statistics_move_where_windows_differ():
 def test_one_lost_micro_batch_in_the_table_of_a_trace():
     trace = images(20).watch(skipping(at_the_end=False), 4)
     assert repr(trace).endswith("in no update: 1 micro-batch, 4 examples")
+
+
+def verdict_of(loop, batches, steps, passes, tail="step"):
+    torch.manual_seed(0)
+    model = nn.Linear(4, 3)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    data = TensorDataset(torch.randn(2 * batches, 4), torch.randint(0, 3, (2 * batches,)))
+    loader = DataLoader(data, batch_size=2)
+    with ak.watch(model, ak.classification(), accumulation_steps=steps, tail=tail) as trace:
+        for _ in range(passes):
+            for i, (x, y) in enumerate(loop(loader), 1):
+                (F.cross_entropy(model(x), y) / steps).backward()
+                if i % steps == 0:
+                    optimizer.step()
+                    optimizer.zero_grad()
+    return ak.audit(trace)
+
+
+def without_the_first(loader):
+    iterator = iter(loader)
+    next(iterator)
+    return iterator
+
+
+def test_every_other_batch_is_not_the_same_window_again():
+    verdict = verdict_of(lambda loader: (batch for i, batch in enumerate(loader) if i % 2 == 0), 8, 4, 3)
+    assert verdict.ok and verdict.reason == "12 of the 24 batches fetched had no backward."
+
+
+def test_a_first_batch_that_is_passed_over_is_not_called_the_last():
+    verdict = verdict_of(without_the_first, 9, 4, 2)
+    assert verdict.ok and verdict.reason == "2 of the 18 batches fetched had no backward."
+
+
+def test_a_count_of_batches_that_may_be_more_says_so():
+    def broken_off(loader):
+        for i, batch in enumerate(loader):
+            if i == 8:
+                return
+            yield batch
+
+    verdict = verdict_of(broken_off, 10, 4, 2, tail="drop")
+    assert verdict.ok and "At least 1 of the 18 batches fetched had no backward." in verdict.reason
+
+
+def test_one_update_is_named_once():
+    torch.manual_seed(0)
+    model = nn.Linear(4, 3)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    batches = [(torch.randn(n, 4), torch.randint(0, 3, (n,))) for n in (2, 2, 4, 2)]
+    with ak.watch(model, ak.classification(), accumulation_steps=2) as trace:
+        for i, (x, y) in enumerate(trace.batches(batches), 1):
+            (F.cross_entropy(model(x), y) / 2).backward()
+            if i % 2 == 0:
+                optimizer.step()
+                optimizer.zero_grad()
+    (finding,) = ak.audit(trace).findings
+    assert finding.evidence.count("update 2") == 1

@@ -233,6 +233,15 @@ def test_nothing_is_heard_after_the_watch_and_nothing_is_left():
     assert len(list(loader)) == 8 and trace.count_of("batch") == 1
 
 
+def test_a_loop_may_take_its_batches_apart():
+    model, batches = nn.Linear(4, 3), [[torch.randn(2, 4), torch.tensor([0, 1])] for _ in range(6)]
+    with ak.watch(model, accumulation_steps=3) as trace:
+        for batch in trace.batches(batches):
+            x, y = batch.pop(0), batch.pop(0)
+            F.cross_entropy(model(x), y).backward()
+    assert not trace.reasons and [m.examples for m in trace.lost] == [2] * 6 and trace.count_of("forward") == 6
+
+
 def test_a_loop_that_never_steps_keeps_few_batches():
     model, alive = nn.Linear(4, 3), []
 

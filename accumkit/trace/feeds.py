@@ -63,12 +63,7 @@ def told(iterator: Any, source: Any) -> Any:
     begun = _begin(source)
     for batch in iterator:
         if begun:
-            line = caller()
-            for listener, number in begun:  # here, and not by a function more: it costs as much as the rest
-                try:
-                    listener.fetched(number, batch, line)
-                except Exception as error:
-                    listener.failed(error)
+            _fetched(begun, batch, caller())
         yield batch
 
 

@@ -24,7 +24,7 @@ from accumkit.trace import feeds, patches, scalers, steps
 from accumkit.trace.listeners import Listener, add, listeners, remove, reset
 
 _undo: list[Callable[[], None]] = []
-_made: dict[Callable, Callable] = {}  # for torch's own functions, once: it would take half the time to open a watch
+_made: dict[Callable, Callable] = {}  # what stands in for torch's own functions, made once and not for every watch
 _calls: dict[type, Callable[[], None]] = {}  # by the class of a watched model: what puts its __call__ back
 
 

@@ -89,8 +89,8 @@ class Open:
 
     @property
     def is_new(self) -> bool:
-        """Nothing has come to it yet."""
-        return len(vars(self)) == 3 and not (self.held or self.unscaled or self.clipped)
+        """Nothing has come to it yet: it holds its lists alone, which are empty, and no default has been replaced."""
+        return len(vars(self)) == 3 and not any(vars(self).values())
 
     @property
     def scale(self) -> float:

@@ -15,7 +15,7 @@ from torch.optim import Optimizer
 from accumkit.trace.pending import Held
 from accumkit.trace.piece import Call
 from accumkit.trace.record import Event, MicroBatch, Update, new
-from accumkit.trace.recorder import Recorder, ignore
+from accumkit.trace.recorder import Recorder
 
 NOTHING, FETCHED, FORWARD, BACKWARD, STEP = range(5)  # what began last
 PAIRS = (tuple, list)
@@ -36,7 +36,6 @@ class Shorthand:
 
     def __init__(self, recorder: Recorder) -> None:
         self.recorder, self.model, self.gradients = recorder, recorder.model, recorder.gradients
-        self.thread = recorder.thread
         self.stage = NOTHING
         self.usual = False  # the recorder waits for nothing that would make the next micro-batch another one
         self.number = -1  # of the pass over the data that the window's batches come from
@@ -81,7 +80,7 @@ class Shorthand:
             and (self.usual or self._is_usual())
         ):
             self.stage, self.forward_line = FORWARD, location
-            self.thread = self.recorder.thread = get_ident()
+            self.recorder.thread = get_ident()
         else:
             self.settle()
             self.recorder.forward_begins(args, kwargs, location)
@@ -144,12 +143,6 @@ class Shorthand:
         self.notes, self.batch, self.stage = [], None, NOTHING
         self.batches.clear()
 
-    def finish(self) -> None:
-        """Close the trace."""
-        self.settle()
-        self.fetched = ignore
-        self.recorder.finish()
-
     def zero_grad(self, owner: Any, location: str | None) -> None:
         """Hear of a zero_grad, nearly always after a step."""
         if not self.notes and self.stage == NOTHING and self._made_the_last(owner):
@@ -174,9 +167,9 @@ class Shorthand:
         return stepped is not None and stepped() is owner
 
     def _catch_up(self) -> None:
-        loops = any(thread.ident == self.recorder.thread for thread in threading.enumerate())
-        if get_ident() == self.recorder.thread or not loops:  # elsewhere the loop may be in the middle of a note
-            self.settle()
+        own = self.recorder.thread
+        if own == get_ident() or all(own != thread.ident for thread in threading.enumerate()):
+            self.settle()  # elsewhere the loop may be in the middle of a note
 
     def settle(self) -> None:
         """Tell all that was noted."""
@@ -192,20 +185,21 @@ class Shorthand:
 
     def _update(self, number: int, notes: list[tuple], location: str | None) -> None:
         recorder = self.recorder
-        events, updates, epoch = recorder.events, recorder.updates, recorder.capture.epoch_at(number)
+        events, epoch = recorder.events, recorder.capture.epoch_at(number)
         indices = range(recorder.begun, recorder.begun + len(notes))
         examples, *lines = zip(*notes, strict=True)
-        told = [None] * (3 * len(notes))  # made by a few calls instead of a loop: this is half of what watching costs
+        told = [None] * (3 * len(notes))  # filled kind by kind: fewer calls than micro-batch by micro-batch
         for place, kind in enumerate(("batch", "forward", "backward")):
             told[place::3] = map(new, repeat(Event), zip(repeat(kind), indices, lines[place], NONE))
         events += told
         kept = zip(indices, repeat(epoch), examples, NONE, NONE, NONE, repeat("kept"), lines[2], NONE, NONE, NONE, NONE)
-        updates.append(
-            new(Update, (len(updates), epoch, tuple(map(new, repeat(MicroBatch), kept)), *USUAL, location, None))
-        )
+        recorder.updates.append(self._usual_update(epoch, tuple(map(new, repeat(MicroBatch), kept)), location))
         recorder.begun = indices.stop
         recorder.capture.fetches.sizes[number][0] += len(notes)
         events.append(new(Event, ("step", recorder.begun - 1, location, None)))
+
+    def _usual_update(self, epoch: int, records: tuple[MicroBatch, ...], location: str | None) -> Update:
+        return new(Update, (len(self.recorder.updates), epoch, records, *USUAL, location, None))
 
     def _open(self) -> None:
         """Tell the recorder of a window that has not ended."""
@@ -228,8 +222,7 @@ class Shorthand:
         if stage == STEP:  # as its gradients were when it began; by now they may be cleared
             recorder.meter.look()
             records = tuple(held.record(None, None) for held in recorder.window.held)
-            numbers = (len(recorder.updates), recorder.capture.epoch, records, *USUAL, self.step_line, None)
-            recorder.ready = optimizer, new(Update, numbers)
+            recorder.ready = optimizer, self._usual_update(recorder.capture.epoch, records, self.step_line)
 
     def _forward(self, examples: int, location: str | None) -> Call:
         self.recorder.note("forward", location)

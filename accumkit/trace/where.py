@@ -24,7 +24,7 @@ def caller(usual: int = 1) -> str | None:
     """Return ``where`` for whatever called the function that calls this.
 
     ``usual``: how many frames up the reader's line nearly always stands; then it is found without a look at those
-    between, which cost more than the rest.
+    between. A line that has called through them once is named also when it calls through others.
     """
     try:
         frame = _getframe(usual + 1)
