@@ -118,7 +118,7 @@ class Capture:
         """Note, after its forward, its graph and whether it drew random numbers."""
         piece.tag = tag(output)
         now = rng_states(self.device)
-        piece.drew = any(not torch.equal(a, b) for a, b in zip(piece.rng, now, strict=True))
+        piece.drew = not all(map(torch.equal, piece.rng, now))
         if piece.others is not None:
             self.first_looks = max(0, self.first_looks - 1)
             self.draws_elsewhere = self.draws_elsewhere or other_draws(piece.others, other_states())

@@ -93,15 +93,15 @@ def why_not(window: Open, versions: list[int]) -> str | None:
     return None
 
 
-def measure(window: Open, at_step: Tensor, full_norm: float, gauge: Gauge) -> Measured:
+def measure(window: Open, at_step: Tensor, full_norm: float | None, gauge: Gauge) -> Measured:
     """Measure a window at its step.
 
     Parameters
     ----------
     at_step : Tensor of shape (columns,)
         ``.grad`` as the optimizer is about to use it, a scaler's scale taken out.
-    full_norm : float
-        The norm of the whole of it, also where the columns are a sample.
+    full_norm : float, optional
+        The norm of the whole of it, where the columns are a sample.
     """
     own = [held for held in window.held if not held.leaked]
     pieces = [piece for held in own for piece in held.pieces]
@@ -118,9 +118,11 @@ def measure(window: Open, at_step: Tensor, full_norm: float, gauge: Gauge) -> Me
     clip = prod(window.clipped) if window.clipped else None
     unscaled = prod(window.unscaled)
     weights = torch.tensor([r * unscaled * count for r, h in zip(raw, window.held, strict=True) if r and h.count])
+    as_left = at_step is window.accumulated
     at_step = gauge.rows(at_step)
     if window.before_clip is None:
-        settled = settle(gauge.rows(window.accumulated), at_step, unscaled, clip, weights, window.by_value)
+        accumulated = at_step if as_left else gauge.rows(window.accumulated)
+        settled = settle(accumulated, at_step, unscaled, clip, weights, window.by_value)
     else:
         later = prod(window.unscaled[window.unscaled_before :])
         settled = seen_before(gauge.rows(window.accumulated), gauge.rows(window.before_clip), at_step, later)
@@ -130,8 +132,10 @@ def measure(window: Open, at_step: Tensor, full_norm: float, gauge: Gauge) -> Me
     if found.auxiliary is not None:
         found.auxiliary *= settled.factor
     found.clip_factor = settled.clip_factor
-    norm = at_step.norm().item()
-    found.grad_norm = settled.made.norm().item() * (full_norm / norm if norm else 1.0)
+    found.grad_norm = settled.made.norm().item()
+    if full_norm is not None:
+        norm = at_step.norm().item()
+        found.grad_norm *= full_norm / norm if norm else 1.0
     if window.max_norm is not None:
         found.expected_clip_factor = right_clip(settled.made, found.grad_norm, window.max_norm, window.by_value)
     if gauge.sample:

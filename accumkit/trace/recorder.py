@@ -201,6 +201,7 @@ class Recorder(Touches):
             window.unscaled.append(1 / scale.item())
         if window.held:  # values, where they are looked at, show what versions hide
             as_left = row is not None and not self.gradients.empty() and torch.equal(row, window.accumulated)
+            row = window.accumulated if as_left else row  # one tensor, which says so
             touched = not as_left and (row is not None or self.gradients.touched())
             if touched and self.gradients.cleared(row, touched, window.accumulated):
                 window.multiply(0.0)

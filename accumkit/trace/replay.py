@@ -95,14 +95,15 @@ class Twin:
                 hooks.clear()
         named = dict(self.model.named_parameters())
         self.parameters = [named[name] for name, p in model.named_parameters() if p.requires_grad]
-        self.pairs = list(zip(self.model.parameters(), model.parameters(), strict=True))
+        self.own, self.theirs = list(self.model.parameters()), list(model.parameters())
         self.modules = list(zip(self.model.modules(), model.modules(), strict=True))
 
     def follow(self) -> None:
         """Take over the source's parameters and modes as they are now."""
         with torch.no_grad():
-            for own, theirs in self.pairs:
-                own.copy_(theirs)
+            torch._foreach_copy_(self.own, self.theirs)  # private in name; optimizers copy with it
+        for own, theirs in zip(self.own, self.theirs, strict=True):
+            if own.requires_grad is not theirs.requires_grad:
                 own.requires_grad_(theirs.requires_grad)
         for own, theirs in self.modules:
             if own.training is not theirs.training:

@@ -13,7 +13,7 @@ weight :math:`\gamma_i c_i W`. Two ways to :math:`c_i`:
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import nan
+from math import isfinite, nan
 
 import torch
 from torch import Tensor
@@ -25,7 +25,7 @@ SAME = 1e-4  # two factors this near are one: what rounding in float32 leaves
 
 def factor_of(before: Tensor, after: Tensor) -> tuple[float, float]:
     """Return the factor from one row to another, and the part of the second that is no multiple of the first."""
-    if torch.equal(before, after):
+    if before is after or torch.equal(before, after):
         return 1.0, 0.0
     square = (before @ before).item()
     norm = after.norm().item()
@@ -46,21 +46,18 @@ def by_fit(rows: Tensor, exact: bool) -> tuple[Tensor, float] | None:
         Look at every entry for the residual; products of the rows alone tell it to 1e-7.
     """
     products = rows @ rows.T
-    gram, onto, square = products[:-1, :-1], products[:-1, -1], products[-1, -1].item()
-    size = gram.diagonal().rsqrt()
-    if not torch.isfinite(size).all() or not square:
+    size = products.diagonal().rsqrt()
+    products *= size[:, None] * size  # all of length one
+    products[-1, -1] = 2.0  # so that a reference that is a sum of the others leaves one, and not nothing
+    factor, info = torch.linalg.cholesky_ex(products)
+    *diagonal, last = factor.diagonal().tolist()
+    if info.item() or not isfinite(sum(diagonal) + last) or (max(diagonal) / min(diagonal)) ** 2 > CONDITION:
         return None
-    scaled = gram * size[:, None] * size
-    chol, info = torch.linalg.cholesky_ex(scaled)
-    if info.item():
-        return None
-    diagonal = chol.diagonal()
-    if (diagonal.max() / diagonal.min()).item() ** 2 > CONDITION:
-        return None
-    beta = size * torch.cholesky_solve((size * onto)[:, None], chol)[:, 0]
+    beta = torch.linalg.solve_triangular(factor[:-1, :-1].T, factor[-1, :-1, None], upper=True)[:, 0]
+    beta *= size[:-1] / size[-1]
     if exact:
-        return beta, (rows[-1] - beta @ rows[:-1]).norm().item() / square**0.5
-    return beta, max(0.0, 1 + ((beta @ gram - 2 * onto) @ beta).item() / square) ** 0.5
+        return beta, ((rows[-1] - beta @ rows[:-1]).norm() * size[-1]).item()
+    return beta, max(0.0, last**2 - 1) ** 0.5
 
 
 def by_projection(increment: Tensor, gradient: Tensor, extra: Tensor | None) -> tuple[float, float, float]:

@@ -20,7 +20,7 @@ from urllib.request import Request, urlopen
 QUIET = ("--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update",
          "--disable-sync", "--force-color-profile=srgb")  # fmt: skip
 THEMES = {"light": "JupyterLab Light", "dark": "JupyterLab Dark"}
-SECONDS = 60
+SECONDS = 120
 
 
 @dataclass(frozen=True)
@@ -114,7 +114,22 @@ def run_all(page, path: Path) -> dict:
         return document.querySelector('[data-mime-type="application/vnd.jupyter.error"]')
             || (prompts.length > 0 && prompts.every(text => /[0-9]/.test(text)));
     }""")
-    wait_until_idle(page)
+    deadline = time.monotonic() + SECONDS
+    while True:
+        wait_until_idle(page)
+        notebook = _saved(page, path)
+        # a kernel is idle for a moment between two cells, and cells out of sight may wait
+        if all(cell.get("execution_count", 0) for cell in notebook["cells"] if cell["cell_type"] == "code"):
+            return notebook
+        if any("ename" in output for cell in notebook["cells"] for output in cell.get("outputs", ())):
+            return notebook
+        assert time.monotonic() < deadline, (
+            f"{path.name} has not run to its end within {SECONDS} s: {errors_in(notebook)}"
+        )
+
+
+def _saved(page, path: Path) -> dict:
+    """Save a notebook through the menu and return what JupyterLab wrote."""
     before, deadline = path.stat().st_mtime_ns, time.monotonic() + SECONDS
     _choose(page, "File", "docmanager:save")
     while time.monotonic() < deadline:
