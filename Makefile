@@ -35,7 +35,7 @@ format: $(VENV)/.with-test
 	$(PY) -m ruff format .
 
 browser: $(VENV)/.with-test
-	$(PY) -m pytest -m browser $(ARGS)
+	$(PY) -m pytest -n 2 --dist loadfile -m browser $(ARGS)
 
 bench: $(VENV)/.with-test
 	$(PY) -m tests.bench $(ARGS)
@@ -60,7 +60,7 @@ $(VENV)/.with-test: EXTRAS = test,frameworks
 $(VENV)/.with-%: pyproject.toml constraints.txt | $(PY)
 	@echo "Installing accumkit[$(EXTRAS)] into $(VENV); the first time this takes some minutes ..."
 	@$(PY) -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[$(EXTRAS)]'
-	@printf '%s\n' '$(CURDIR)' > $(VENV)/.place
+	@printf '%s\n' '$(subst ','\'',$(CURDIR))' > $(VENV)/.place
 	@touch $@
 
 $(PY):

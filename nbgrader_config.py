@@ -1,6 +1,6 @@
 """How nbgrader makes the exercises from the solutions: as ``make exercises`` does, cell by cell.
 
-nbgrader reads this file in the folder of a course. The README says how to use it.
+nbgrader reads this file in the folder of a course. TEACHING.md says how to use it.
 """
 
 from nbconvert.preprocessors import TagRemovePreprocessor

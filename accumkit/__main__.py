@@ -6,8 +6,10 @@ import argparse
 import sys
 from pathlib import Path
 
-from accumkit import course, doctor, lab
+from accumkit import __version__, course, doctor, lab
 from accumkit.errors import AccumkitError
+
+STOPPED = 130  # what a shell expects of a program that was stopped with Ctrl+C
 
 
 def run_lab(told: argparse.Namespace) -> int:
@@ -89,6 +91,7 @@ def run_collect(told: argparse.Namespace) -> int:
 def parser() -> argparse.ArgumentParser:
     """Return the parser of the command line: one small function above for each command."""
     top = argparse.ArgumentParser(prog="python -m accumkit", description="Gradient accumulation that is right.")
+    top.add_argument("--version", action="version", version=f"accumkit {__version__}")
     commands = top.add_subparsers(title="commands", metavar="COMMAND", required=True)
     place = argparse.ArgumentParser(add_help=False)
     place.add_argument("--dir", type=Path, help="folder of your own copies (my-work in the project's folder)")
@@ -131,23 +134,30 @@ def parser() -> argparse.ArgumentParser:
     command.add_argument("--out", type=Path, help="also write the tables, for a spreadsheet: NAME.csv by learner, and "
                          "beside it NAME-exercises.csv")  # fmt: skip
     command.set_defaults(run=run_collect)
+    for command in commands.choices.values():
+        command.set_defaults(command=command)
     return top
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run one command and return its exit code: 0 well, 1 not, 2 for a command that is not understood."""
+    """Run one command and return its exit code: 0 well, 1 not, 2 for what is not understood, 130 for Ctrl+C."""
     if arguments is None:
         arguments = sys.argv[1:]
     top = parser()
     if not arguments:
         top.print_help()
         return 0
-    told = top.parse_args(arguments)
+    told, unknown = top.parse_known_args(arguments)
+    if unknown:  # said by the command that does not know them, under its own usage
+        told.command.error(f"not understood: {' '.join(unknown)}; --help says what this command takes")
     try:
         return told.run(told)
     except AccumkitError as error:
         print(f"accumkit: {error}", file=sys.stderr)
         return 1
+    except KeyboardInterrupt:
+        print("\naccumkit: stopped with Ctrl+C", file=sys.stderr)
+        return STOPPED
 
 
 if __name__ == "__main__":

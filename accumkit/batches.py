@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import copy
+import sys
 from collections.abc import Callable, Mapping, MutableMapping, Sequence
+from contextlib import suppress
 from dataclasses import is_dataclass
+from functools import lru_cache
+from math import prod
+from types import SimpleNamespace
 from typing import Any
 
 import torch
@@ -14,37 +19,43 @@ from torch.utils.data import DataLoader, default_collate
 
 from accumkit.errors import AccumkitError
 
-LABEL_KEYS = ("labels", "label", "targets", "target", "y")
 OUT_OF_MEMORY = (MemoryError, torch.cuda.OutOfMemoryError)  # the second is torch.OutOfMemoryError in newer versions
-SAMPLE = 16_384  # entries of a tensor that are copied, at about the most, to notice that it was overwritten
+SAMPLE = 16_384  # entries of a tensor that are copied, at the most, to notice that it was overwritten
+SUMS = 4093  # sums over a large tensor, each of entries this far apart: a prime, and so no row's or channel's length
+BITS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+PARTS = {  # what a layout other than the usual one keeps a tensor in
+    torch.sparse_coo: ("_indices", "_values"), torch.jagged: ("offsets", "values"),
+    **dict.fromkeys((torch.sparse_csr, torch.sparse_bsr), ("crow_indices", "col_indices", "values")),
+    **dict.fromkeys((torch.sparse_csc, torch.sparse_bsc), ("ccol_indices", "row_indices", "values")),
+}  # fmt: skip
 
 
-def target_of(batch: Any) -> Tensor:
-    """Return the target of a batch: a mapping's labels, a tuple's last entry, or the batch itself."""
-    if isinstance(batch, (tuple, list)):
-        return batch[-1]
-    if isinstance(batch, Mapping):
-        for key in LABEL_KEYS:
-            if key in batch:
-                return batch[key]
-        raise AccumkitError(
-            f"no target in a batch with the keys {sorted(map(str, batch))}; name it one of {', '.join(LABEL_KEYS)}, "
-            "or write an Objective of your own"
-        )
-    return batch
-
-
-def examples_in(batch: Any) -> int:
+def examples_in(batch: Any, tensors: list[Tensor] | None = None) -> int:
     """Return the number of examples in a batch: the leading size of its first tensor that has one, else 1.
+
+    Of a PackedSequence, its lines. ``tensors``: those in the batch, where they are known.
 
     Raises
     ------
     AccumkitError
         The batch holds no tensor.
     """
-    if isinstance(batch, PackedSequence):
-        return int(batch.batch_sizes[0])
-    return leading_size(tensors_in(batch), batch)
+    first = (
+        next(iter(batch.values() if type(batch) is dict else batch), None) if type(batch) in (tuple, dict) else batch
+    )
+    if type(first) is Tensor and first.dim():  # as in most batches
+        return first.size(0)
+    size = _leading(batch, 16)
+    return leading_size(tensors_in(batch) if tensors is None else tensors, batch) if size is None else size
+
+
+def _leading(part: Any, depth: int) -> int | None:
+    if isinstance(part, PackedSequence):  # its first tensor leads with the time steps of all lines
+        return int(part.batch_sizes[0])
+    if depth and isinstance(part, (tuple, list, Mapping)):
+        inner = part.values() if isinstance(part, Mapping) else part
+        return next((size for size in (_leading(each, depth - 1) for each in inner) if size is not None), None)
+    return part.size(0) if isinstance(part, Tensor) and part.dim() else None
 
 
 def leading_size(tensors: list[Tensor], batch: Any) -> int:
@@ -81,18 +92,32 @@ def _collect(part: Any, found: list[Tensor], depth: int) -> None:
     if isinstance(part, Tensor):
         found.append(part)
     elif depth:  # an object may refer to itself
-        if isinstance(part, (tuple, list)):
-            for inner in part:
-                _collect(inner, found, depth - 1)
-        elif isinstance(part, Mapping):
-            for inner in part.values():
+        if isinstance(part, (tuple, list, Mapping)):
+            for inner in part.values() if isinstance(part, Mapping) else part:
                 _collect(inner, found, depth - 1)
         elif hasattr(part, "__array_interface__"):
-            if part.dtype.kind in "biufc":
-                found.append(torch.from_numpy(part if part.flags.writeable and part.ndim else part.copy()))
+            if getattr(getattr(part, "dtype", None), "kind", None) in {*"biufc"}:  # an image of PIL's has none
+                found.append(_over(part))
         elif (hasattr(part, "to") or is_dataclass(part)) and hasattr(part, "__dict__") and not callable(part):
             for inner in vars(part).values():
                 _collect(inner, found, depth - 1)
+
+
+def _over(array: Any) -> Tensor:
+    """Return a tensor over an array's own memory: its bytes, where torch has not its format; turned round, if it is."""
+    with suppress(TypeError, ValueError):
+        if array.flags.writeable:
+            return torch.from_numpy(array)
+    numpy = sys.modules["numpy"]  # where there is an array, it is loaded
+    array = numpy.asarray(array)[(..., *(slice(None, None, -1 if step < 0 else 1) for step in array.strides))]
+    at = {**array.__array_interface__, "strides": array.strides}
+    at["data"] = at["data"][0], False  # torch warns of memory that it may not write, and nothing here writes
+    holder = SimpleNamespace(__array_interface__=at, array=array)
+    try:
+        return torch.from_numpy(numpy.asarray(holder))
+    except (TypeError, ValueError):
+        at.update(typestr="|u1", shape=(*array.shape, array.itemsize), strides=(*array.strides, 1))
+        return torch.from_numpy(numpy.asarray(holder))
 
 
 def move(batch: Any, device: torch.device) -> Any:
@@ -175,14 +200,24 @@ def may_write_again(loader: Any) -> bool:
     return type(loader) not in (list, tuple) and not collated
 
 
-def remember(tensors: Sequence[Tensor]) -> list[tuple[Tensor, Tensor, Tensor, int | None]]:
-    """Return each tensor, or a view of parts of a large one, with a copy of what it holds now, and its version."""
-    views = [tensor if tensor.numel() <= SAMPLE else _spread(tensor) for tensor in tensors]
-    return [
-        (view, view.clone(), tensor, None if view is tensor else _version(tensor))
-        for view, tensor in zip(views, tensors, strict=True)
-        if view.layout is torch.strided
-    ]
+def remember(tensors: Sequence[Tensor]) -> list[tuple[Tensor | None, Tensor, Tensor, int | None]]:
+    """Return each tensor, or a view of parts of a large one, with a copy of what it holds now, and its version.
+
+    Where the parts mostly hold one value (one-hot rows), sums over the whole tensor follow, with None for the view.
+    """
+    kept = []
+    for tensor in tensors:
+        if tensor.layout is not torch.strided:
+            kept += remember([getattr(tensor, part)() for part in PARTS.get(tensor.layout, ())])
+        elif tensor.numel() <= SAMPLE:
+            kept.append((tensor, tensor.clone(), tensor, None))
+        else:
+            view = tensor[_spread(tensor.shape)]
+            kept.append((view, view.clone(), tensor, _version(tensor)))
+            flat = kept[-1][1].flatten()
+            if tensor.is_cpu and 2 * int((flat[1:] == flat[:-1]).sum()) > flat.numel():
+                kept.append((None, _sums(tensor), tensor, None))
+    return kept
 
 
 def _version(tensor: Tensor) -> int | None:
@@ -193,7 +228,7 @@ def _version(tensor: Tensor) -> int | None:
     return None if tensor.is_inference() or tensor._is_view() else tensor._version
 
 
-def changed(remembered: Sequence[tuple[Tensor, Tensor, Tensor, int | None]]) -> bool:
+def changed(remembered: Sequence[tuple[Tensor | None, Tensor, Tensor, int | None]]) -> bool:
     """Return whether a tensor holds something else than when it was remembered.
 
     Contents are compared, not addresses: a batch yielded twice, slices that overlap and memory-mapped data are fine,
@@ -203,6 +238,7 @@ def changed(remembered: Sequence[tuple[Tensor, Tensor, Tensor, int | None]]) -> 
     for now, then, tensor, version in remembered:
         if version is not None and tensor._version != version:
             return True
+        now = _sums(tensor) if now is None else now
         if now.is_cpu:
             if not torch.equal(now, then) and _differ(now, then):
                 return True
@@ -211,12 +247,25 @@ def changed(remembered: Sequence[tuple[Tensor, Tensor, Tensor, int | None]]) -> 
     return bool(elsewhere) and bool(torch.stack([d.to(elsewhere[0].device) for d in elsewhere]).any())  # one wait
 
 
-def _spread(tensor: Tensor) -> Tensor:
-    if tensor.layout is not torch.strided:
-        return tensor
-    longest = max(range(tensor.dim()), key=tensor.shape.__getitem__)
-    step = min(tensor.numel() // SAMPLE + 1, tensor.shape[longest])
-    return tensor[(slice(None),) * longest + (slice(step // 2, None, step),)]
+@lru_cache(maxsize=64)
+def _spread(shape: torch.Size) -> tuple[slice, ...]:
+    """Return where a large tensor is looked at: in every row, where they are not too many, at the first entry and on.
+
+    A smaller batch may fill the first rows of a buffer alone.
+    """
+    steps, sizes = [1] * len(shape), list(shape)
+    while prod(sizes) > SAMPLE:
+        along = max(range(len(sizes)), key=lambda dim: (dim > 0 and sizes[dim] > 1, sizes[dim]))
+        steps[along] = 2 * steps[along] + 1  # odd, for what is laid out in pairs and powers of two
+        sizes[along] = -(-shape[along] // steps[along])
+    return tuple(slice(None, None, step) for step in steps)
+
+
+def _sums(tensor: Tensor) -> Tensor:
+    flat = tensor.detach().resolve_conj().resolve_neg().reshape(-1)
+    flat = flat.view(BITS.get(flat.dtype.itemsize, flat.dtype))  # whole numbers: their sum depends on no order
+    rest = flat.numel() % SUMS
+    return torch.cat([flat[rest:].view(-1, SUMS).sum(0, dtype=flat.dtype), flat[:rest]])
 
 
 def _differ(now: Tensor, then: Tensor) -> Tensor:

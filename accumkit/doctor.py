@@ -198,7 +198,10 @@ def _writing(directory: Path) -> str:
         with tempfile.TemporaryFile(dir=place) as file:
             file.write(b"accumkit")
     except OSError as cause:
-        raise Unfit(str(cause), f"make {place} writable, or name another folder with --dir") from cause
+        # not the error's own text, which names a file that nobody has asked for
+        raise Unfit(
+            cause.strerror or str(cause), f"make {place} writable, or name another folder with --dir"
+        ) from cause
     return f"in {place}"
 
 

@@ -35,7 +35,8 @@ class Finite:
 
     def found(self) -> Tensor:
         """Return 1 once something was not finite, else 0; where the parameters are, so that nothing is waited for."""
-        flags = [_look([p.grad for p in own if p.grad is not None], flag, one) for own, flag, one in self._parts]
+        parts = [([p.grad for p in own if p.grad is not None], flag, one) for own, flag, one in self._parts]
+        flags = [_look(gradients, flag, one) for gradients, flag, one in parts if gradients] or [torch.zeros(())]
         return flags[0] if len(flags) == 1 else torch.stack([flag.to(flags[0]) for flag in flags]).amax()
 
 
@@ -50,6 +51,13 @@ def _look(gradients: list[Tensor], flag: Tensor, one: Tensor) -> Tensor:
 
 def _values(gradient: Tensor) -> Tensor:
     return gradient if gradient.layout is torch.strided else gradient.coalesce().values()
+
+
+def read(losses: list[Tensor], flag: Tensor | None) -> tuple[list[float], float]:
+    """Return losses and a flag as numbers, in one wait for the device."""
+    flag = torch.zeros_like(losses[0]) if flag is None else flag.to(losses[0])
+    *losses, flagged = torch.stack([*losses, flag]).tolist()
+    return losses, flagged
 
 
 def gradient_not_finite(model: nn.Module, norm: float | None, where: str) -> AccumkitError:

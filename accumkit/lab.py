@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import json
 import os
+import socket
 import sys
 import webbrowser
 from pathlib import Path
@@ -11,6 +14,8 @@ from pathlib import Path
 from accumkit.course import OWN, START
 from accumkit.errors import AccumkitError
 
+HOST = "localhost"
+NEXT_PORTS = 100  # tried after the one asked for, before any free one is taken
 NO_NEWS = {"@jupyterlab/apputils-extension:notification": {"fetchNews": "false", "checkForUpdates": False}}
 
 
@@ -39,6 +44,7 @@ def start(directory: Path, port: int = 8888, browser: bool = True) -> None:
     """
     check_port(port)
     prefer_this_environment(directory)
+    print("Starting JupyterLab; this takes some seconds ...", flush=True)
     try:
         from jupyterlab.labapp import LabApp
     except ImportError as cause:
@@ -53,7 +59,10 @@ def start(directory: Path, port: int = 8888, browser: bool = True) -> None:
             "which has accumkit; run: python -m ipykernel install --sys-prefix"
         )
     browser = browser and has_browser()
-    server = LabApp.initialize_server(argv=arguments(directory, port, browser))
+    held = listening(port)
+    server = LabApp.initialize_server(argv=arguments(directory, 0, browser))
+    server.port = held[0].getsockname()[1]
+    server.http_server.listen = lambda *_: server.http_server.add_sockets(held)  # where Jupyter would bind a port
     server.identity_provider.token_generated = False  # else Jupyter prints the address again, three times
     taken = port if port not in (0, server.port) else None
     server.io_loop.add_callback(announce, address(server), directory, browser, taken)  # runs once the server listens
@@ -71,10 +80,37 @@ def check_port(port: int) -> None:
         raise AccumkitError(f"port {port}: give a number from 1 to 65535, or 0 for any free one")
 
 
+def listening(port: int) -> list[socket.socket]:
+    """Return sockets that listen on a port of this machine alone: the one asked for, or the next free one.
+
+    Jupyter looks for a free port at one moment and takes it at a later one: where a class starts together on a shared
+    machine, another has taken it by then. So it is taken here, and Jupyter is given what listens there.
+    """
+    near = range(port, min(port + NEXT_PORTS, 65535) + 1) if port else ()
+    for one in (*near, 0, 0, 0):
+        with contextlib.suppress(OSError):  # taken, or not open to this user
+            return _bound(one)
+    raise AccumkitError(f"no port is free on {HOST}: close other programs that listen there, or restart the machine")
+
+
+def _bound(port: int) -> list[socket.socket]:
+    """Return what listens on a port of both of this machine's own addresses, IPv6 only where there is any."""
+    held = [socket.create_server(("127.0.0.1", port), backlog=128)]
+    try:
+        held.append(socket.create_server(("::1", held[0].getsockname()[1]), family=socket.AF_INET6, backlog=128))
+    except OSError as cause:
+        if cause.errno not in (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT):
+            held[0].close()
+            raise
+    for one in held:
+        one.setblocking(False)  # as Jupyter's event loop needs it
+    return held
+
+
 def announce(url: str, directory: Path, browser: bool, taken: int | None = None) -> None:
     """Say where the course is, that the port asked for is taken if it is, and how to stop it."""
     if taken is not None:
-        print(f"\nPort {taken} is taken, perhaps by another JupyterLab; this is the next free one.")
+        print(f"\nPort {taken} is taken, perhaps by another JupyterLab, or not open to you; this is the next free one.")
     print(f"\nThe course is open at\n\n    {url}\n")
     print("Your browser should show it now." if browser else "Open this address in a browser on this machine.")
     print(f"Stop it with Ctrl+C; what you saved stays in {directory}", flush=True)
@@ -112,7 +148,7 @@ def arguments(directory: Path, port: int, browser: bool) -> list[str]:
     """Return what JupyterLab is told on its command line, which holds above the reader's own settings."""
     told = [
         f"--ServerApp.root_dir={directory.resolve()}",
-        "--ServerApp.ip=localhost",
+        f"--ServerApp.ip={HOST}",
         f"--ServerApp.port={port}",
         f"--ServerApp.open_browser={browser}",
         "--ServerApp.answer_yes=True",  # one Ctrl+C stops it

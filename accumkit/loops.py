@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Iterable
 from math import isfinite
+from operator import is_
 from typing import Any
 
 import torch
@@ -13,6 +14,7 @@ from torch import Tensor, nn
 from accumkit.arguments import (
     check_accumulate_dtype,
     check_accumulation_steps,
+    check_buffered,
     check_device,
     check_max_grad_norm,
     check_model,
@@ -21,13 +23,14 @@ from accumkit.arguments import (
     check_precision,
     check_scheduler,
     check_tail,
+    parameters_in,
 )
 from accumkit.epoch_log import EpochLog, UpdateLog
 from accumkit.errors import AccumkitError, several
-from accumkit.finite import Finite, clip, gradient_not_finite
+from accumkit.finite import Finite, clip, gradient_not_finite, read
 from accumkit.objective import Objective
-from accumkit.safety import Undo, bad_loss, explain, not_finite, nothing_counts
-from accumkit.stream import provisional_divisor, stream
+from accumkit.safety import Undo, added_within, bad_loss, explain, not_finite, nothing_counts
+from accumkit.stream import divide, provisional_divisor, stream
 from accumkit.sums import Sums
 from accumkit.window import gather
 
@@ -61,7 +64,8 @@ def train_epoch(
     loader : iterable
         Gives batches; needs no length and is gone through once.
     optimizer : torch.optim.Optimizer
-        Makes one step an update. Gradients found before the epoch are set aside; none are left after it.
+        Makes one step an update. Gradients found before the epoch are set aside, those of frozen parameters too; none
+        are left after it. Between two updates parameters may be frozen, unfrozen, or added to it.
     objective : Objective
         What to minimise, and how units are counted.
     accumulation_steps : int
@@ -116,40 +120,48 @@ def train_epoch(
     """
     steps = check_accumulation_steps(accumulation_steps)
     check_tail(tail)
+    check_buffered(buffered)
     check_objective(objective)
     check_model(model)
-    trained = check_optimizer(model, optimizer)
+    held = check_optimizer(model, optimizer)
     place = check_device(model, device)
     check_scheduler(scheduler_per_update, optimizer)
     max_norm = check_max_grad_norm(max_grad_norm)
-    scaler = check_precision(autocast_dtype, scaler, trained)
-    sums = check_accumulate_dtype(accumulate_dtype, trained) and Sums(trained, accumulate_dtype)
+    scaler = check_precision(autocast_dtype, scaler, held)
+    check_accumulate_dtype(accumulate_dtype, held)
     total = _total(objective, autocast_dtype, place)
     scale = scaler.get_scale() if scaler else 1.0
     on_host = place.type == "cpu"  # there .item() waits for nothing; elsewhere losses are read once a window
 
-    finite = Finite(trained)
-    undo = Undo(model, dict.fromkeys([*trained, *(p for p in model.parameters() if p.requires_grad)]))
+    undo, listed = Undo(model), []
     updates: list[UpdateLog] = []
     dropped = (0, 0)
     divisor, gradient = None, None  # what the summed loss is divided by, and one over it
     doing, batch, losses, unscaled = "fetch", None, [], False
     try:
+        torch.clear_autocast_cache()  # in an autocast around the epoch it holds copies of weights, and outlives a step
         for window in (gather if buffered else stream)(loader, steps, objective, place):
             if buffered and window.is_tail and tail == "drop":
                 dropped = (len(window), window.examples)
+                left = undo.restore()
                 break
             if buffered and not window.count:
                 raise nothing_counts(window, _at(updates))
             if buffered and window.count != divisor:
                 divisor, gradient = window.count, None
             doing, losses = "train", []
+            if not _same(now := parameters_in(optimizer), listed):  # at first, and where some were added
+                listed, held = now, list(dict.fromkeys(now))
+                undo.set_aside([*held, *model.parameters()])
+                finite, sums = Finite(held), accumulate_dtype and Sums(held, accumulate_dtype)
             undo.remember()
             for batch in window:
                 loss = total(model, batch)
                 if not isinstance(loss, Tensor) or loss.dim() or not loss.requires_grad:
                     raise bad_loss(loss, f"{_at(updates)}, micro-batch {len(losses) + 1}")
                 if gradient is None or gradient.dtype is not loss.dtype:
+                    if loss.is_complex():
+                        raise bad_loss(loss, f"{_at(updates)}, micro-batch {len(losses) + 1}")
                     # backward(1 / W) is (loss / W).backward() without a division in each graph
                     divisor = divisor or provisional_divisor(window.counts[0], steps)
                     gradient = torch.ones((), dtype=loss.dtype, device=loss.device) / divisor
@@ -160,13 +172,16 @@ def train_epoch(
                 loss = batch = None  # so that the next micro-batch finds the device free of this one
 
             doing = "finish"
+            if not _same(parameters_in(optimizer), listed):
+                raise added_within(_at(updates))
             if not buffered:
                 if window.is_tail and tail == "drop":
                     dropped = (len(window), window.examples)
+                    left = undo.restore()
                     break
                 if not window.count:
                     raise nothing_counts(window, _at(updates))
-                sums.divide(window.count / divisor) if sums else _divide(trained, window.count / divisor)
+                sums.divide(window.count / divisor) if sums else divide(held, window.count / divisor)
             norm = term = None
             if objective.per_update is not None:
                 term = _per_update(objective, model, scaler, _at(updates))
@@ -179,22 +194,22 @@ def train_epoch(
                 if scaler:
                     unscaled = True
                     scaler.unscale_(optimizer)
-                norm = clip(trained, max_norm, _at(updates))
-            flag = finite.found() if norm is None and not scaler else None
+                norm = clip(held, max_norm, _at(updates))
+            # sums are clipped before they are rounded, and may be too large for the type of their parameter
+            flag = finite.found() if (norm is None or sums) and not scaler else None
             if on_host:
                 broken = flag is not None and flag.item()
             else:
-                losses, broken = _read(losses, flag)
+                losses, broken = read(losses, flag)
             mean = sum(losses) / window.count
-            if not scaler:  # it skips such an update, which is no error
-                if not isfinite(mean):
-                    raise not_finite(losses, window.counts, model, _at(updates))
-                if term is not None and not isfinite(term):
-                    raise AccumkitError(
-                        f"{_at(updates)}: the objective's per_update term is {term}; look at what it computes"
-                    )
-                if broken if norm is None else not isfinite(norm):
-                    raise gradient_not_finite(model, norm, _at(updates))
+            if not (isfinite(mean) and isfinite(term or 0.0)):
+                if scaler and not unscaled:
+                    unscaled = True
+                    scaler.unscale_(optimizer)
+                if not (scaler and Finite(held).found()):  # a scaler skips an update by its gradient, not by its loss
+                    raise not_finite(losses, window.counts, term, model, _at(updates))
+            if not scaler and (broken or not isfinite(norm or 0.0)):
+                raise gradient_not_finite(model, None if isfinite(norm or 0.0) else norm, _at(updates))
 
             doing, skipped = "step", False
             if scaler:
@@ -205,6 +220,7 @@ def train_epoch(
                 skipped = scale < before or scale == 0  # a scaler shrinks its scale when it skipped, and only then
             else:
                 optimizer.step()
+            torch.clear_autocast_cache()
             undo.settle()
             updates.append(UpdateLog(len(window), window.examples, window.count, mean, term, norm, skipped))
             doing = "schedule"
@@ -212,16 +228,18 @@ def train_epoch(
                 scheduler_per_update.step()
             doing = "fetch"
     except BaseException as error:
-        undo.settle() if doing in ("step", "schedule") else undo.restore()
+        left = undo.settle() if doing in ("step", "schedule") else undo.restore()
         if unscaled:
             scaler.update(scale)  # the same scale: only forgets that this window's gradients were unscaled
         number = len(updates) + (doing != "schedule")
         problem = explain(error, doing, number, len(losses) + 1, batch)
+        if left:
+            problem.add_note(f"Not put back: {'; '.join(left)}.")
         if problem is error:
             raise
         raise problem from (error.__cause__ if isinstance(error, AccumkitError) else error)
-    if dropped[0]:
-        undo.restore()
+    if dropped[0] and left:
+        warnings.warn(f"the tail was dropped, but not put back: {'; '.join(left)}", UserWarning, stacklevel=2)
     if not updates:
         warnings.warn(
             f"no update was made: the data ended after {several(dropped[0], 'micro-batch')}, a window needs {steps}, "
@@ -243,11 +261,8 @@ def _total(objective: Objective, dtype: torch.dtype | None, place: torch.device)
     return total
 
 
-def _divide(parameters: list[nn.Parameter], divisor: float) -> None:
-    gradients = [p.grad for p in parameters if p.grad is not None]
-    if gradients and divisor != 1:
-        # One call for all, as torch's own clipping and optimizers do; a number would be made a tensor for each of them.
-        torch._foreach_div_(gradients, torch.tensor(divisor, dtype=torch.float64) if gradients[0].is_cpu else divisor)
+def _same(now: list, before: list) -> bool:
+    return len(now) == len(before) and all(map(is_, now, before))
 
 
 def _at(updates: list[UpdateLog]) -> str:
@@ -256,14 +271,7 @@ def _at(updates: list[UpdateLog]) -> str:
 
 def _per_update(objective: Objective, model: nn.Module, scaler: Any, where: str) -> float:
     term = objective.per_update(model)
-    if not isinstance(term, Tensor) or term.dim() or not term.requires_grad:
+    if not isinstance(term, Tensor) or term.dim() or not term.requires_grad or term.is_complex():
         raise bad_loss(term, f"{where}, per_update")
     (scaler.scale(term) if scaler else term).backward()
     return term.item()
-
-
-def _read(losses: list[Tensor], flag: Tensor | None) -> tuple[list[float], float]:
-    """Return losses and a flag as numbers, in one wait for the device."""
-    flag = torch.zeros_like(losses[0]) if flag is None else flag.to(losses[0])
-    *losses, flagged = torch.stack([*losses, flag]).tolist()
-    return losses, flagged

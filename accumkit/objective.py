@@ -9,15 +9,35 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.nn.utils.rnn import PackedSequence
 
-from accumkit.batches import LABEL_KEYS, examples_in, target_of, tensors_in
+from accumkit.batches import examples_in, tensors_in
 from accumkit.errors import AccumkitError
 
 __all__ = ["LABEL_KEYS", "AccumkitError", "Objective", "classification", "examples_in", "next_token", "regression",
            "target_of", "tensors_in"]  # fmt: skip
 
 
+LABEL_KEYS = ("labels", "label", "targets", "target", "y")
 SHORT = 128  # targets that are counted sooner as a list than by two tensor operations
+NARROW = (torch.uint8, torch.int8, torch.int16, torch.int32)
+
+
+def target_of(batch: Any) -> Tensor:
+    """Return the target of a batch: a mapping's labels, a tuple's last entry, or the batch itself."""
+    if isinstance(batch, (tuple, list)):
+        if type(batch) is PackedSequence:  # a tuple, whose last entry says how its lines were sorted
+            raise AccumkitError("no target in a batch that is a PackedSequence alone; yield (packed, targets)")
+        return batch[-1]
+    if isinstance(batch, Mapping):
+        for key in LABEL_KEYS:
+            if key in batch:
+                return batch[key]
+        raise AccumkitError(
+            f"no target in a batch with the keys {sorted(map(str, batch))}; name it one of {', '.join(LABEL_KEYS)}, "
+            "or write an Objective of your own"
+        )
+    return batch
 
 
 @dataclass(frozen=True)
@@ -91,6 +111,11 @@ def full_precision(output: Tensor) -> Tensor:
     return output.float() if output.dtype in (torch.float16, torch.bfloat16) else output
 
 
+def classes_of(target: Tensor) -> Tensor:
+    """Return targets of a small type as int64: torch wraps the number they are compared with, and -100 is byte 156."""
+    return target.long() if target.dtype in NARROW else target
+
+
 def classification(
     class_weight: Tensor | None = None, ignore_index: int = -100, label_smoothing: float = 0.0
 ) -> Objective:
@@ -110,6 +135,11 @@ def classification(
     Objective
         For outputs of shape (examples, classes, ...) and targets as a batch's last entry or its labels.
 
+    Raises
+    ------
+    AccumkitError
+        A class weight is negative.
+
     Examples
     --------
     >>> import accumkit as ak, torch
@@ -117,6 +147,11 @@ def classification(
     2
     """
     weights = {} if class_weight is None else {None: torch.as_tensor(class_weight).detach().clone()}
+    if weights and (weights[None] < 0).any():
+        raise AccumkitError(
+            f"class_weight has a negative entry, {weights[None].min().item():g}, and examples of that class would be "
+            "taken away from the count; give weights of 0 or more"
+        )
 
     def weight_as(device: torch.device, dtype: torch.dtype) -> Tensor:
         if (device, dtype) not in weights:  # made once: a copy between devices for each micro-batch would wait
@@ -126,7 +161,7 @@ def classification(
     def loss(output: Tensor, batch: Any) -> Tensor:
         output = full_precision(output)
         weight = weight_as(output.device, output.dtype) if weights else None
-        return F.cross_entropy(output, target_of(batch), weight=weight, ignore_index=ignore_index,
+        return F.cross_entropy(output, classes_of(target_of(batch)), weight=weight, ignore_index=ignore_index,
                                label_smoothing=label_smoothing, reduction="sum")  # fmt: skip
 
     def count(batch: Any) -> float:
@@ -135,6 +170,7 @@ def classification(
             return target.numel() // target.shape[1 if target.dim() > 1 else 0]
         if not weights and target.dim() == 1 and target.numel() <= SHORT and target.is_cpu:
             return target.numel() - target.tolist().count(ignore_index)
+        target = classes_of(target)
         valid = target != ignore_index
         if not weights:
             return int(torch.count_nonzero(valid))
@@ -161,7 +197,8 @@ def next_token(
     Returns
     -------
     Objective
-        For a batch that is a tensor of tokens, a tuple (tokens, labels), or a mapping with ``labels``.
+        For a batch that is a tensor of tokens, a tuple (tokens, labels), or a mapping with ``labels``; logits and
+        labels whose lines and tokens differ in number are refused, since torch would pair the wrong ones.
 
     Examples
     --------
@@ -171,14 +208,20 @@ def next_token(
     """
 
     def labels_of(batch: Any) -> Tensor:
-        return target_of(batch)[:, 1:] if shift else target_of(batch)
+        labels = classes_of(target_of(batch))
+        return labels[:, 1:] if shift else labels
 
     def loss(output: Any, batch: Any) -> Tensor:
         scores = full_precision(logits(output) if logits else getattr(output, "logits", output))
-        scores = scores[:, :-1] if shift else scores
-        return F.cross_entropy(
-            scores.flatten(0, 1), labels_of(batch).flatten(), ignore_index=ignore_index, reduction="sum"
-        )
+        scores, labels = scores[:, :-1] if shift else scores, labels_of(batch)
+        if scores.shape[:-1] != labels.shape and labels.dim() > 1:  # labels made one row have their order already
+            raise AccumkitError(
+                f"logits of shape {tuple(scores.shape)} against labels of shape {tuple(labels.shape)}"
+                f"{' (without the places that have no partner)' if shift else ''}: they are paired one by one, so "
+                "give logits (lines, tokens, vocabulary) and labels (lines, tokens); where the model puts time first, "
+                "next_token(logits=lambda output: output.transpose(0, 1))"
+            )
+        return F.cross_entropy(scores.flatten(0, -2), labels.flatten(), ignore_index=ignore_index, reduction="sum")
 
     def count(batch: Any) -> int:
         return int(torch.count_nonzero(labels_of(batch) != ignore_index))

@@ -50,7 +50,8 @@ class Sums:
             if p.grad is None:
                 continue
             if self._sums[i] is None:
-                self._sums[i] = p.grad.to(self._dtype)
+                # a copy, also of a gradient that has the type already: DDP may write its next one into the same memory
+                self._sums[i] = p.grad.to(self._dtype, copy=True)
             else:
                 sums.append(self._sums[i])
                 given.append(p.grad)

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from math import isfinite
 from typing import Any
 
 import torch
-from torch.nn.utils.rnn import PackedSequence
 from torch.utils.data import Dataset, IterableDataset
 
 from accumkit import batches as _batches
 from accumkit.arguments import check_accumulation_steps, check_objective, check_place, check_tail
-from accumkit.batches import examples_in, leading_size, tensors_in
-from accumkit.errors import AccumkitError, said, several
-from accumkit.objective import Objective
+from accumkit.batches import examples_in, tensors_in
+from accumkit.errors import LEAST, MOST, AccumkitError, as_number, empty, no_count, said, several, single_examples
+from accumkit.objective import Objective, target_of
 
 
 class Window:
@@ -75,17 +73,14 @@ class Window:
         """Count a batch into the window, and return its tensors."""
         try:
             tensors = tensors_in(batch)
-            examples = examples_in(batch) if isinstance(batch, PackedSequence) else leading_size(tensors, batch)
+            examples = examples_in(batch, tensors)
             count = objective.count(batch)
             if type(count) is not int:
-                count = count.item() if isinstance(count, torch.Tensor) else float(count)
+                count = as_number(count)
         except Exception as error:
             raise uncountable(error, batch, self.where()) from error
-        if not isfinite(count) or count < 0:
-            raise AccumkitError(
-                f"{self.where()}: objective.count gave {count!r}; a count is a finite number of units, 0 or more "
-                "(negative class weights cannot be counted)"
-            )
+        if not (LEAST <= count <= MOST or count == 0):
+            raise no_count(count, self.where())
         self.examples += examples
         self.counts.append(count)
         self.count += count
@@ -101,6 +96,8 @@ class Window:
             return next(iterator)
         except (StopIteration, *_batches.OUT_OF_MEMORY):
             raise
+        except AccumkitError as error:  # of ours already: what was given is no loader of batches
+            raise AccumkitError(f"{self.where()}: {said(error)}") from error
         except Exception as error:
             raise AccumkitError(
                 f"{self.where()}: the loader raised {type(error).__name__}: {said(error)}; make it give every batch "
@@ -158,8 +155,8 @@ def windows(
     Raises
     ------
     AccumkitError
-        For arguments that cannot work, a map-style data set in place of a loader, a loader without one batch, a count
-        that is no count, and a loader that fills memory again which a batch of the same window still uses.
+        For arguments that cannot work, a data set or one batch in place of a loader, a loader that gives no batch, a
+        count that is no count, and a loader that fills memory again which a batch of the same window still uses.
 
     Examples
     --------
@@ -233,13 +230,16 @@ def gather(loader: Iterable, steps: int, objective: Objective, device: torch.dev
 def batches_of(loader: Iterable) -> Iterator:
     """Return ``fetch(loader)``, or say that a loader cannot be gone through, or gives no batches."""
     if isinstance(loader, Dataset) and not isinstance(loader, IterableDataset):
+        raise single_examples(loader)
+    tensors = type(loader) is tuple and all(isinstance(part, torch.Tensor) for part in loader)
+    if tensors and not all(map(_continues, loader, loader[1:])):
         raise AccumkitError(
-            f"the loader is a data set ({type(loader).__name__}), which gives single examples, so each example's "
-            "leading size would be taken for a number of examples; give DataLoader(data, batch_size=...), or, where "
-            "its items are batches already, DataLoader(data, batch_size=None)"
+            f"the loader is a tuple of {len(loader)} tensors, as one batch is, and each of them would be taken for a "
+            "batch; give a list of batches, such as [(tokens, labels)], or, where each tensor is a batch, a list of "
+            "them"
         )
     try:
-        return iter(fetch(loader))
+        iterator = iter(fetch(loader))
     except TypeError as error:
         if hasattr(loader, "__iter__") or hasattr(loader, "__getitem__"):
             raise
@@ -247,16 +247,29 @@ def batches_of(loader: Iterable) -> Iterator:
             f"the loader is {type(loader).__name__!r}, which cannot be iterated; give a DataLoader, a list of batches "
             "or any other iterable of batches"
         ) from error
+    return _batched(loader, iterator) if isinstance(loader, IterableDataset) else iterator
 
 
-def empty(loader: Iterable) -> AccumkitError:
-    """Return the error for a loader that gave nothing."""
-    once = iter(loader) is loader if hasattr(loader, "__next__") else False
-    return AccumkitError(
-        f"the loader ({type(loader).__name__}) gave no batch, so there is nothing to train on; "
-        + (
-            "an iterator can be gone through once: make a new one for each epoch, or give a list or a DataLoader"
-            if once
-            else "check the data set's length, its sampler, and drop_last with a batch size above that length"
-        )
-    )
+def _continues(piece: torch.Tensor, following: torch.Tensor) -> bool:
+    """Return whether a tensor begins where another ends, as the pieces do that ``split`` and ``chunk`` give."""
+    if piece.layout is not torch.strided or following.layout is not torch.strided:
+        return False
+    apart = following.storage_offset() - piece.storage_offset()
+    one = piece.untyped_storage().data_ptr() == following.untyped_storage().data_ptr()
+    return one and any(apart == size * step for size, step in zip(piece.shape, piece.stride(), strict=True))
+
+
+def _batched(loader: IterableDataset, iterator: Iterator) -> Iterator:
+    """Give what an iterable data set yields: batches, where the first does not show that it is one example."""
+    for number, batch in enumerate(iterator):
+        if number == 0 and _one_example(batch):
+            raise single_examples(loader)
+        yield batch
+
+
+def _one_example(batch: Any) -> bool:
+    try:
+        target, examples = target_of(batch), examples_in(batch)
+    except Exception:  # what it is instead is said where it is counted
+        return False
+    return examples > 1 and (isinstance(target, (int, float)) or getattr(target, "ndim", None) == 0)

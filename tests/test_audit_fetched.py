@@ -110,14 +110,12 @@ def test_a_window_that_has_its_micro_batches_misses_no_step():
 
 def test_what_is_left_out_is_told_once():
     assert "1 of the 6 batches fetched had no backward." in digits(4, skipping(5)).reason
-    for loop in (faulty.left_out_and_counted, skipping(5, 6)):
-        verdict = digits(4, loop)
-        assert set(names(verdict)) & set(STATES)
-        assert "fetched had no backward" not in verdict.reason
-    both = digits(4, skipping(5, 6)).findings[0]
-    assert "were fetched and never had a backward" in both.evidence
-    assert "a backward too" in both.fix
-    assert "a step" in both.fix
+    verdict = digits(4, faulty.left_out_and_counted)
+    assert set(names(verdict)) & set(STATES)
+    assert "fetched had no backward" not in verdict.reason
+    both = digits(4, skipping(5, 6))  # a loop that passes over what it cannot use leaves the same trace
+    assert (names(both), both.status) == ([], "cannot tell")
+    assert "No window was made of the last 2 batches of the pass" in both.reason
 
 
 def small(micro_batches):

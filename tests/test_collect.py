@@ -116,6 +116,25 @@ def test_command_is_content_where_every_file_counts(folder, capsys):
     assert "left out" not in capsys.readouterr().out
 
 
+def test_a_learner_without_a_file_is_told(folder, capsys):
+    for name in ("carl/exercises", "bob", ".git", "marks", "tables"):
+        (folder / name).mkdir(parents=True)
+    (folder / "marks" / "marks.csv").write_text("learner")
+    learners = collect(folder, PROBLEMS, folder / "tables" / "progress.csv").learners
+    assert [row[0] for row in learners] == ["=eve", "ada", "bob", "carl"], "bob has a file beside his folder"
+    assert learners[-1] == ("carl", *[""] * 10, "no progress file")
+    main(["collect", str(folder), "--out", str(folder / "tables" / "progress.csv")])
+    said = capsys.readouterr().out
+    assert "no progress file" in said and "tables  " not in said
+
+
+def test_a_learners_own_folders_are_no_learners(folder):
+    (folder / "ada" / "images").mkdir()
+    (folder / "ada" / "exercises").mkdir()
+    (folder / "ada" / "exercises" / "progress ada.json").write_bytes((folder / "bob.json").read_bytes())
+    assert "images" not in [row[0] for row in collect(folder / "ada", PROBLEMS).learners]
+
+
 def test_two_files_of_one_learner_are_told(folder):
     copy = folder / "ada" / "copy.json"
     copy.write_bytes((folder / "ada" / ".accumkit" / "progress.json").read_bytes())

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import signal
 import socket
 import subprocess
 import sys
@@ -173,6 +174,61 @@ def test_lab_says_that_the_port_asked_for_is_taken(work, tmp_path):
             process.terminate()
             process.wait(timeout=20)
     assert int(found[1]) != port and f"Port {port} is taken" in said.read_text()
+
+
+def test_labs_that_start_at_the_same_moment_take_a_port_each(tmp_path):
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    said = [tmp_path / f"said {one}.txt" for one in range(2)]
+    started = [begin_lab(tmp_path / f"work {one}", port, file) for one, file in enumerate(said)]
+    try:
+        found = [
+            wait_for(lambda file=file: re.search(r"http://localhost:(\d+)/", file.read_text()), process, file, 120)[1]
+            for process, file in zip(started, said, strict=True)
+        ]
+    finally:
+        for process in started:
+            process.terminate()
+        for process in started:
+            process.wait(timeout=20)
+    assert len({*found}) == 2 and str(port) in found
+    assert sum("is taken" in file.read_text() for file in said) == 1
+
+
+def test_a_port_is_held_from_the_moment_it_is_found():
+    first = lab.listening(0)
+    port = first[0].getsockname()[1]
+    second = lab.listening(port)
+    try:
+        assert port < second[0].getsockname()[1] <= port + lab.NEXT_PORTS
+    finally:
+        for one in first + second:
+            one.close()
+
+
+@pytest.mark.skipif(os.name == "nt", reason="Windows has no such signal for one process")
+def test_ctrl_c_while_lab_starts_is_one_line(work, tmp_path):
+    said = tmp_path / "said.txt"
+    process = begin_lab(work, 0, said)
+    try:
+        wait_for(lambda: "Starting JupyterLab" in said.read_text(), process, said)
+        process.send_signal(signal.SIGINT)
+        assert process.wait(timeout=20) == 130
+    finally:
+        process.kill()
+    assert said.read_text().endswith("\naccumkit: stopped with Ctrl+C\n") and "Traceback" not in said.read_text()
+
+
+def begin_lab(work: Path, port: int, said: Path) -> subprocess.Popen:
+    command = [sys.executable, "-m", "accumkit", "lab", "--no-browser", "--port", str(port), "--dir", str(work)]
+    home = {"HOME": str(said.parent), "PYTHONUNBUFFERED": "1"}
+    # a shell that runs the tests in the background has them ignore interrupts, and so all that they start
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        with said.open("w") as file:
+            return subprocess.Popen(command, stdout=file, stderr=subprocess.STDOUT, env=os.environ | home)
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def test_lab_opens_on_the_first_lesson_with_its_token(work, tmp_path):

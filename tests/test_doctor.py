@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import re
 import subprocess
 import sys
@@ -10,6 +12,7 @@ from importlib import metadata
 import pytest
 import torch
 
+import accumkit
 from accumkit import __main__ as main
 from accumkit import doctor
 
@@ -89,6 +92,7 @@ def test_too_little_memory_and_no_place_to_write(monkeypatch, tmp_path):
     report = doctor.check(blocked)
     assert line(report, "memory").detail == "0.1 GiB free" and "close other programs" in repr(report)
     assert line(report, "writing files").state == "mend" and "--dir" in repr(report)
+    assert line(report, "writing files").detail == os.strerror(errno.ENOTDIR), "and names no file that nobody knows"
 
 
 def test_memory_is_measured_or_said_to_be_unknown(monkeypatch):
@@ -128,6 +132,20 @@ def test_command_line(monkeypatch, capsys, tmp_path):
     monkeypatch.setattr(doctor, "_free_bytes", lambda: 0)
     assert main.main(["doctor", "--dir", str(tmp_path)]) == 1
     assert "To mend before the course: memory." in capsys.readouterr().out
+
+
+def test_what_a_command_does_not_know_is_said_under_its_own_usage(capsys):
+    with pytest.raises(SystemExit, match="2"):
+        main.main(["exercises", "99z"])
+    said = capsys.readouterr().err
+    assert said.startswith("usage: python -m accumkit exercises [-h]") and "not understood: 99z" in said
+    assert "{" not in said and "--help" in said
+
+
+def test_the_version_is_said(capsys):
+    with pytest.raises(SystemExit, match="0"):
+        main.main(["--version"])
+    assert capsys.readouterr().out == f"accumkit {accumkit.__version__}\n"
 
 
 def test_help_lists_the_commands_and_an_unknown_one_is_an_error():

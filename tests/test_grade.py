@@ -19,6 +19,7 @@ import pytest
 from grade_a_class import lay
 from learners import PROBLEMS, answers, doing, exercise, hand_in, notebook
 
+from accumkit import course
 from accumkit.__main__ import main
 from accumkit.errors import AccumkitError
 from accumkit.grading import marks, page, submissions
@@ -303,6 +304,14 @@ def test_no_cell_is_taken_for_a_formula(start):
     assert marks.harmless(f"x{start}") == f"x{start}"
 
 
+def test_solutions_get_feedback_without_a_word_of_nbgraders_tests(tmp_path):
+    for name in ("window_loop", "update_sizes"):
+        solution = course.home() / "solutions" / exercise(name).name
+        hand_in(tmp_path / "teacher", "", solution.name, solution.read_text(encoding="utf-8"))
+    for mark in grade(tmp_path / "teacher", tmp_path / "out", seconds=30.0, jobs=1).marks:
+        assert mark.status == "right" and "raised" not in mark.said, mark.said
+
+
 def test_learners_of_notebooks_side_by_side(tmp_path):
     stem = exercise("window_loop").stem
     for name in (f"{stem}_ada", f"bob-{stem}", f"{stem}-Copy1", "Carl 01a (1)", f"dora_{stem} (2)"):
@@ -422,8 +431,13 @@ def test_an_interrupt_keeps_what_is_done(tmp_path):
         source = RIGHT if number == 0 else f"{RIGHT}\nimport time\ntime.sleep(1000)\n"
         hand_in(tmp_path / "class", f"learner {number}", "x.ipynb", notebook("window_loop", source))
     command = [sys.executable, "-m", "accumkit", "grade", str(tmp_path / "class"), "--out", str(tmp_path / "out")]
-    asked = subprocess.Popen([*command, "--jobs", "2", "--seconds", "500"], stdout=subprocess.PIPE,
-                             stderr=subprocess.PIPE, text=True)  # fmt: skip
+    # a shell that runs the tests in the background has them ignore interrupts, and so all that they start
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        asked = subprocess.Popen([*command, "--jobs", "2", "--seconds", "500"], stdout=subprocess.PIPE,
+                                 stderr=subprocess.PIPE, text=True)  # fmt: skip
+    finally:
+        signal.signal(signal.SIGINT, before)
     try:
         while not rows_of(tmp_path / "out" / "marks.csv") and asked.poll() is None:
             time.sleep(0.1)

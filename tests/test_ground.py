@@ -175,6 +175,51 @@ def test_make_lists_its_commands_and_lab_installs_the_course_alone(tmp_path):
     assert "'.[test,frameworks]'" in make("-n", "bench", f"VENV={tmp_path / 'venv'}").stdout
 
 
+@needs_make
+@pytest.mark.parametrize("name", ["plain", "ada's (1) ü"])
+def test_make_installs_into_a_folder_of_any_name_and_knows_it_again(tmp_path, name):
+    folder = tmp_path / name
+    folder.mkdir()
+    for file in ("Makefile", "pyproject.toml", "constraints.txt"):
+        shutil.copy(HOME / file, folder)
+    python = folder / ".venv" / "bin" / "python"
+    python.parent.mkdir(parents=True)
+    stand_in(python.parent, 0, "").rename(python)
+    for times in (1, 0):
+        done = subprocess.run(["make", "lab"], cwd=folder, capture_output=True, text=True)
+        assert done.returncode == 0 and done.stdout.count("Installing") == times, done.stdout + done.stderr
+    assert (folder / ".venv" / ".place").read_text() == f"{folder.resolve()}\n"
+
+
+def test_a_number_given_to_watch_without_its_name_is_told_the_name():
+    model, objective = torch.nn.Linear(2, 3), ak.classification()
+    with pytest.raises(TypeError, match="'accumulation_steps'"):
+        ak.watch(model, objective, 4)
+    with pytest.raises(ak.AccumkitError, match="accumulation_steps= and tail= by name"):
+        with ak.watch(model, objective, 4, accumulation_steps=4):
+            pass
+
+
+def test_the_bench_says_how_long_it_takes():
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.bench", "--help"], cwd=HOME, capture_output=True, text=True, check=True
+    )
+    said = " ".join(done.stdout.split())
+    assert "minutes" in said and "limits hold" in said
+
+
+def test_contributing_runs_nbval_as_the_tests_do():
+    text = (HOME / "CONTRIBUTING.md").read_text(encoding="utf-8").replace("\\\n", "")
+    commands = re.findall(r"^python -m pytest --nbval.*$", text, re.MULTILINE)
+    tests = (HOME / "tests" / "test_notebooks.py").read_text(encoding="utf-8")
+    assert [(line.split()[3], line.split()[-1]) for line in commands] == [
+        ("--nbval", "solutions"), ("--nbval-lax", "exercises")
+    ]  # fmt: skip
+    assert "--nbval-sanitize-with=tests/nbval_sanitize.cfg notebooks solutions" in commands[0]
+    for option in ("--nbval-current-env", "--nbval-cell-timeout=120"):
+        assert option in tests and all(option in line for line in commands)
+
+
 def blocks(language: str) -> list[tuple[int, str]]:
     """The code blocks of the README, each with the line its first line stands on."""
     found = re.finditer(rf"^```{language}\n(.*?)^```", README, re.MULTILINE | re.DOTALL)
@@ -204,7 +249,6 @@ def test_the_readme_runs_and_says_what_is_printed(capsys):
     assert len(code) == 2
     for line, text in code:
         exec(compile("\n" * line + text, "README.md", "exec"), names)
-        model.zero_grad()
     assert not any(torch.equal(a, b) for a, b in zip(before, model.parameters(), strict=True))
     printed = re.sub(r"test_ground\.py:\d+", "train.py:12", capsys.readouterr().out)
     (_, shown), *others = blocks("text")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -109,6 +110,7 @@ def project(tmp_path):
     pins = [f"{name}==1.0" for name in ("builder", "torch", "panels", "large", "console", "dock")]
     texts = {
         "pyproject.toml": PYPROJECT, "constraints.txt": "# exact\n" + "\n".join(pins), "README.md": "", "LICENSE": "",
+        "TEACHING.md": "", "CONTRIBUTING.md": "", "CHANGELOG.md": "",
         "accumkit/__init__.py": "", "accumkit/course.py": OWN_COURSE, "accumkit/backend.py": BACKEND,
         "accumkit/__main__.py": "print('fit')", "accumkit/__pycache__/x.pyc": "", "notebooks/lesson.ipynb": "{}",
         "solutions/answer.ipynb": "{}",
@@ -146,6 +148,13 @@ def test_the_folder_holds_the_course_without_answers_and_says_what_to_do(index, 
     assert sorted(made_for) == ["linux 3.12", "windows 3.12"]
     sizes = made_for["windows 3.12"]["wheels"]
     assert sizes == {name: (room / "wheels" / name).stat().st_size for name in sizes} and len(sizes) == 5
+
+
+def test_what_the_documents_point_to_is_in_the_folder_too(tmp_path):
+    offline.folder.lay_course(course.home(), tmp_path)
+    for name in ("README.md", "TEACHING.md"):
+        for target in re.findall(r"\]\(([^)\s:#]+)(?:#[^)]*)?\)", (tmp_path / "course" / name).read_text("utf-8")):
+            assert (tmp_path / "course" / target).exists(), f"{name} links to {target}"
 
 
 def test_a_folder_can_be_filled_further(index, project, tmp_path):

@@ -11,7 +11,7 @@ from accumkit.audit.findings import Finding, listed, named, number, several, spa
 from accumkit.audit.nested import nested
 from accumkit.audit.passed_over import where_missed
 from accumkit.audit.reading import Case
-from accumkit.audit.stopped import cut_short, never_ran
+from accumkit.audit.stopped import cut_short, never_ran, passed_over_at_the_end
 from accumkit.trace.record import MicroBatch, Update
 
 # of a gradient; beside one that a scaler's scale is still in, what is left over is small, and wrong all the same
@@ -171,7 +171,7 @@ def _has_tail(case: Case) -> bool:
 def tail_dropped(case: Case) -> Finding | None:
     """Micro-batches at the end of a pass that no step ever used."""
     gone = [m for group in dropped(case) for m in group]
-    unrun = [] if leaking(case) or gone else never_ran(case)
+    unrun = [] if leaking(case) or gone or passed_over_at_the_end(case) else never_ran(case)
     if not gone and not unrun:
         return None
     updates, passes = case.boundary.windows, case.boundary.passes

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Set
 
-from accumkit.audit.findings import several
+from accumkit.audit.findings import several, span
 from accumkit.audit.passed_over import where_missed
 from accumkit.audit.reading import Case
-from accumkit.audit.stopped import cut_short, perhaps_cut_short
+from accumkit.audit.stopped import cut_short, never_ran, passed_over_at_the_end, perhaps_cut_short
 
 AT_THE_END = ("tail-dropped", "tail-leaked")  # findings that tell of a step missed at the end of a pass
 COUNTED = ("tail-dropped", "skipped-micro-batch")  # findings that tell how many batches had no backward
@@ -63,4 +63,21 @@ def perhaps_over(case: Case) -> str | None:
         f"{several(lost, 'micro-batch')} at the end of the run made no update{rest}. If the loop was stopped there, "
         "inside a window, that is no fault; if the data were over, the last window lost its step: let every batch "
         "reach the condition that ends a window."
+    )
+
+
+def perhaps_passed_over(case: Case) -> str | None:
+    """Return the sentence on batches at the end of a pass that were left out, as a short last window may have been.
+
+    A loop that leaves out batches inside windows too does so for what they hold, and needs no such sentence.
+    """
+    if case.boundary.left_out or not passed_over_at_the_end(case):
+        return None
+    unrun = [left for _, left in never_ran(case)]
+    last, one = ("the last batch", True) if max(unrun) == 1 else (f"the last {span(unrun)} batches", False)
+    return (
+        f"No window was made of {last} of {'the pass' if len(unrun) == 1 else 'each pass'}: fetched, and without a "
+        f"backward. If {'it was' if one else 'they were'} left out for what {'it holds' if one else 'they hold'} "
+        "(values that are not finite, no target), the updates are right; if short last windows are never trained on, "
+        'the tail is dropped (tail-dropped): give it a backward and a step, or declare `tail="drop"`.'
     )

@@ -7,11 +7,11 @@ from math import isnan
 
 from accumkit.audit.boundary import Boundary, read_boundary
 from accumkit.audit.clearing import erased_in_evaluation
+from accumkit.audit.suspect import suspected
 from accumkit.trace.record import MicroBatch, Trace, Update
 
 TOLERANCE = {"float64": 1e-6, "float32": 1e-3}  # of a weight, relative; other precisions:
 LOW_PRECISION = 2e-2
-
 # The ways to divide: from a window's facts to the share of each of its micro-batches. "sum" and "mean" say what
 # the loss does over a micro-batch; W is the window's count, k its micro-batches, N the declared ones. The first that
 # explains all windows is taken, so right ones come first.
@@ -154,6 +154,7 @@ class Case:
     windows: tuple[Window, ...]  # those whose shares can be judged
     ways: dict[int, str | None]  # by update: the way of DIVISORS that explains its shares, None where none does
     constant: tuple[str, float] | None = None  # no way explains them, but one factor does over the whole run
+    suspect: frozenset[int] = frozenset()  # updates where all that is wrong is as small as the objective's own misfit
 
     @property
     def steps(self) -> int:
@@ -166,7 +167,9 @@ class Case:
 
     def foreign(self, update: Update) -> bool:
         """Whether the loop's own gradients are not those of the declared objective."""
-        return update.unexplained is not None and update.unexplained > unexplained_limit(self.tolerance)
+        if update.unexplained is None:
+            return False
+        return update.index in self.suspect or update.unexplained > unexplained_limit(self.tolerance)
 
 
 def unexplained_limit(tolerance: float) -> float:
@@ -194,9 +197,20 @@ def read(trace: Trace) -> Case:
         for update in judged
     )
     ways = _ways(windows)
+    suspect = suspected(trace, windows, ways, case.tolerance)
+    windows = tuple(w for w in windows if w.update.index not in suspect)
+    ways = {w.update.index: ways[w.update.index] for w in windows}
     kinds = set(ways.values()) - {LEFT_OUT}
     constant = _constant(windows, case.tolerance) if None in kinds or len(kinds) > 1 else None
-    return Case(trace, boundary, case.tolerance, windows, dict.fromkeys(ways) if constant else ways, constant)
+    return Case(trace, boundary, case.tolerance, windows, dict.fromkeys(ways) if constant else ways, constant, suspect)
+
+
+def without_evidence(update: Update) -> bool:
+    """Whether a window was measured and its numbers say nothing: its gradient is 0, or too long to be squared."""
+    shares = [m.share for m in update.micro_batches]
+    if None in shares or update.gradient_ratio is None:
+        return False
+    return isnan(update.gradient_ratio) or any(map(isnan, shares))
 
 
 def _judged(case: Case, update: Update) -> bool:
@@ -206,8 +220,8 @@ def _judged(case: Case, update: Update) -> bool:
         return False
     if not sum(m.count for m in update.micro_batches) or case.foreign(update):
         return False
-    if update.gradient_ratio is not None and isnan(update.gradient_ratio):
-        return False  # the window's own gradient is 0, so nothing can be said of its parts
+    if without_evidence(update):
+        return False
     if "leaked" in fates and case.boundary.kind != "straddling":
         return False
     if "erased" in fates and not ("kept" in fates and erased_in_evaluation(case.trace, update)):

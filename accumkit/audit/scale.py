@@ -26,11 +26,28 @@ def missing_division(case: Case) -> Finding | None:
     )
 
 
+def perhaps_undivided(case: Case) -> str | None:
+    """Return what a reader should know of micro-batches' means that only what is done by hand at the end divides."""
+    if case.trace.count_of("clip"):
+        return None
+    hand = [w for w in case.windows if w.fair and w.size > 1 and w.update.by_hand and w.update.clip_factor is not None]
+    before = [w.update.clip_factor / w.update.by_hand for w in hand]
+    if not hand or not near(before, [w.size for w in hand], case.tolerance):
+        return None
+    return (
+        f"Without what is done to the gradients by hand before the step, every micro-batch counts as a whole update "
+        f"in {named(indices(hand))}: one example weighs {span(before)}. If that is a clip and no division, the "
+        "division is missing (missing-division), and clipping hides it."
+    )
+
+
 def double_division(case: Case) -> Finding | None:
     """The gradient is divided by the window once more than it should be."""
     wrong = [w for w in case.following(*TWICE) if not w.fair]
     if nested(case):  # two loops that each divide once are no third division
         wrong = [w for w in case.windows if divided_by_both(w, w.steps)]
+    if case.boundary.kind == "wrong count" and all(w.is_tail for w in wrong):
+        wrong = []  # a short rest is divided as the window that the loop took it for: the boundary's fault alone
     if wrong:
         return Finding(
             "double-division",

@@ -12,15 +12,19 @@ from accumkit.audit.horizon import perhaps_in_micro_batches
 from accumkit.audit.nested import perhaps_nested
 from accumkit.audit.reading import Case, near
 from accumkit.audit.reuse import perhaps_reused
+from accumkit.audit.scale import perhaps_undivided
 from accumkit.audit.schedule import perhaps_too_often
 from accumkit.audit.stopped import cut_short, perhaps_cut_short
-from accumkit.audit.unknown import not_measured, unknowns
+from accumkit.audit.unknown import another_objective, not_measured, unknowns
 from accumkit.trace.record import Update
 
 EQUIVALENT, SCALED, DIFFERENT, UNKNOWN = "equivalent", "equivalent up to scale", "not equivalent", "cannot tell"
 
 # what may be a fault or meant, or what a reader should know: a sentence each, or None
-PERHAPS = (masks_differ, perhaps_nested, perhaps_in_micro_batches, perhaps_reused, perhaps_too_often)
+PERHAPS = (masks_differ, perhaps_nested, perhaps_in_micro_batches, perhaps_reused, perhaps_too_often, perhaps_undivided)
+
+PART = 1e-6, 1e-3  # of what .grad was multiplied by, its distance from 1 where a small part of it was changed
+PART_LIMIT = 1e-4  # of the gradient's length, for such a part
 
 TURNED = (
     " The gradient points the other way: with an optimizer that climbs (maximize=True) the objective still falls, as "
@@ -42,7 +46,7 @@ def status_of(case: Case, findings: tuple[Finding, ...]) -> tuple[str, tuple[str
     unclear = list(unknowns(case, bool(differences)))
     notes = [*_notes(case, faults), *map(_sentence, case.trace.reasons)]
     if any(finding.affects in ("gradient", "update") for finding in findings):
-        return DIFFERENT, (*differences, *not_measured(case, findings), *notes)
+        return DIFFERENT, (*differences, *not_measured(case, findings), *another_objective(case, found=True), *notes)
     if differences:
         return DIFFERENT, (*differences, *unclear, *notes)
     if unclear:
@@ -197,7 +201,10 @@ def _clipped_wrongly(update: Update, tolerance: float) -> bool:
 
 
 def _touched(update: Update, tolerance: float) -> bool:
-    return update.relative_error is not None and update.relative_error > 10 * tolerance
+    # nothing rounds .grad between two backward calls: where part of it was changed there, less is told from rounding
+    part = any(m.touched is not None and PART[0] < abs(m.touched - 1) < PART[1] for m in update.micro_batches)
+    limit = min(10 * tolerance, PART_LIMIT) if part else 10 * tolerance
+    return update.relative_error is not None and update.relative_error > max(limit, update.rounding or 0.0)
 
 
 def _sentence(reason: str) -> str:

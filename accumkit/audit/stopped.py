@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from itertools import pairwise
 
 from accumkit.audit.boundary import Pass
-from accumkit.audit.offered import fetched_at
+from accumkit.audit.offered import backwards_at, fetched_at
 from accumkit.audit.reading import Case
 
 
@@ -35,6 +36,24 @@ def never_ran(case: Case) -> list[tuple[int, int]]:
     if any(p.after_step for p in passes) and fetched_at(case.trace) is None:
         return []  # more were fetched than trained on, and which is not known
     return found if len(found) == len(passes) else []
+
+
+def passed_over_at_the_end(case: Case) -> bool:
+    """Whether what never ran was fetched batch by batch, with nothing waiting: perhaps left out for what it holds.
+
+    A loop that fetches a whole window before it trains on it, and drops a short one, is none of these.
+    """
+    unrun, fetches, backwards = dict(never_ran(case)), fetched_at(case.trace), backwards_at(case.trace)
+    if not unrun or fetches is None:
+        return False
+    for p in case.boundary.passes:
+        places = fetches[p.epoch]
+        if any(m.index not in backwards for m in p.micro_batches):
+            return False
+        trained = [bisect_left(places, backwards[m.index]) for m in p.micro_batches]  # batches, from 1
+        if len(set(trained)) < len(trained) or max(trained) + unrun[p.epoch] > len(places):
+            return False
+    return True
 
 
 def perhaps_cut_short(case: Case) -> bool:

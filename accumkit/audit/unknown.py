@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from accumkit.audit.fetched_words import perhaps_over
+from accumkit.audit.fetched_words import perhaps_over, perhaps_passed_over
 from accumkit.audit.findings import Finding, listed, named, several, span
-from accumkit.audit.reading import Case
+from accumkit.audit.reading import Case, without_evidence
 from accumkit.trace.record import Update
 
 EXPLAINS = ("empty-micro-batch",)  # findings that say why a gradient could not be measured
@@ -31,6 +31,8 @@ def unknowns(case: Case, differs: bool) -> Iterator[str]:
         yield f"Windows of {shown} micro-batches do not follow from accumulation_steps={case.steps}{meant}.{fair}"
     if over := perhaps_over(case):
         yield over
+    if over := perhaps_passed_over(case):
+        yield over
     if case.trace.unit is None:
         rest = "" if differs else "; the order of the events alone shows no fault"
         yield (
@@ -41,13 +43,19 @@ def unknowns(case: Case, differs: bool) -> Iterator[str]:
     if all(u.skipped for u in boundary.windows):
         yield "The scaler skipped every step, so no update was made that could be judged."
     yield from not_measured(case)
-    foreign = [u for u in boundary.windows if case.foreign(u) and not _unmeasured(u)]
+    yield from _says_nothing(case)
+    yield from another_objective(case)
+
+
+def another_objective(case: Case, found: bool = False) -> Iterator[str]:
+    """Yield that the loop's gradients are not the objective's; ``found``: beside faults that have a name."""
+    foreign = [u for u in case.boundary.windows if case.foreign(u) and not _unmeasured(u)]
     if foreign:
-        joined = _joined(case, foreign)
+        also = " What examples weigh there is measured with that objective, and may be off as much." if found else ""
         yield (
             f"The loop's gradients are not those of the declared objective: {span(u.unexplained for u in foreign)} of "
             f"them is no multiple of its gradient in {_of(foreign)}. Is the loop's loss another one, or does the "
-            f"objective lack a term?{joined}"
+            f"objective lack a term?{also}{_joined(case, foreign)}"
         )
 
 
@@ -60,6 +68,23 @@ def not_measured(case: Case, findings: Iterable[Finding] = ()) -> Iterator[str]:
     for why, updates in _grouped((u.why, u) for u in unseen):
         said = why.removesuffix(".") if why else "no reason was recorded"
         yield f"{_of(updates).capitalize()} could not be measured: {said}."
+
+
+def _says_nothing(case: Case) -> Iterator[str]:
+    """Yield why windows that were measured give no evidence; a gradient of 0 matters only where none gives any."""
+    blank = [u for u in case.boundary.windows if not u.skipped and without_evidence(u) and not case.foreign(u)]
+    zero = [u for u in blank if u.grad_norm == 0]
+    if zero and not case.windows:
+        yield (
+            f"The gradient is 0 in {_of(zero)}, or too short to be squared, so nothing shows what an example weighs: "
+            "watch the loop on data from which the model still learns."
+        )
+    rest = [u for u in blank if u not in zero]
+    if rest:
+        yield (
+            f"{_of(rest).capitalize()} could not be judged: beside their reference, or in their length, the gradients "
+            "give numbers that are not finite."
+        )
 
 
 def _nothing(case: Case) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from accumkit.audit.findings import Finding, row, several, span
-from accumkit.audit.reading import read
+from accumkit.audit.reading import read, without_evidence
 from accumkit.audit.rules import findings_of
 from accumkit.audit.status import DIFFERENT, EQUIVALENT, SCALED, UNKNOWN, status_of
 from accumkit.audit.wording import ONE
@@ -109,9 +109,10 @@ def audit(trace: Trace) -> Verdict:
 
 def _watched(trace: Trace) -> str:
     micro_batches = trace.micro_batches
-    weights = [m.weight for m in micro_batches if m.weight is not None]
+    blank = {m.index for u in trace.updates if without_evidence(u) for m in u.micro_batches}
+    weights = [m.weight for m in micro_batches if m.weight is not None and m.index not in blank]
     weigh = f"; one {ONE.get(trace.unit, 'example')} weighs {span(weights)}" if weights else ""
-    unseen = sum(m.share is None for m in micro_batches)
+    unseen = sum(m.share is None or m.index in blank for m in micro_batches)
     if weights and unseen:
         weigh += (
             f" in {several(len(weights), 'micro-batch')}, {unseen:,} {'was' if unseen == 1 else 'were'} not measured"

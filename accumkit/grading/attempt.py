@@ -13,7 +13,7 @@ from importlib import import_module
 from accumkit import checks
 from accumkit.checks.as_it_was import as_it_was
 from accumkit.checks.outcome import NOT_ATTEMPTED, NOT_YET, Outcome
-from accumkit.grading.cells import Raised, names_memory, out_of_memory, run
+from accumkit.grading.cells import Raised, names_memory, out_of_memory, run, without_hidden_tests
 from accumkit.grading.marks import BROKEN, OUT_OF_MEMORY, OUT_OF_TIME
 from accumkit.grading.restored import kept
 
@@ -47,7 +47,9 @@ def attempt(exercise: str, sources: Sequence[str], tell: Callable[..., object], 
     warnings.simplefilter("ignore")
     with as_it_was():
         try:
-            names, raised = run(sources, lambda cell: tell(cell=cell))
+            # A hidden test asks for the check's answer, which is given when all cells have run.
+            plain = [without_hidden_tests(source) for source in sources]
+            names, raised = run(plain, lambda cell: tell(cell=cell))
         finally:
             put_back()  # first, since all that follows leans on it
     reserve()

@@ -15,6 +15,7 @@ from typing import Any
 from accumkit.errors import said
 
 TIMED = ("time", "timeit", "capture", "prun")  # cell magics whose cell is Python all the same
+HIDDEN = re.compile(r"^### BEGIN HIDDEN TESTS\n.*?^### END HIDDEN TESTS$", re.MULTILINE | re.DOTALL)
 MAGIC = re.compile(r"^(\s*)[%!?].*$|^(\s*)[\w.]+\?{1,2}\s*$", re.MULTILINE)
 
 
@@ -104,6 +105,17 @@ def without_magics(source: str) -> str:
     except Exception:  # also of what is too deep, or holds a null
         return MAGIC.sub(lambda line: f"{line[1] or line[2] or ''}pass", source)
     return source
+
+
+def without_hidden_tests(source: str) -> str:
+    r"""Return a cell without nbgrader's hidden tests, which a teacher's copy has, with empty lines in their place.
+
+    Examples
+    --------
+    >>> without_hidden_tests("### BEGIN HIDDEN TESTS\nassert right\n### END HIDDEN TESTS\ncheck()")
+    '\n\n\ncheck()'
+    """
+    return HIDDEN.sub(lambda tests: "\n" * tests[0].count("\n"), source)
 
 
 def out_of_memory(error: BaseException) -> bool:

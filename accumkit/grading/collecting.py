@@ -14,8 +14,9 @@ from accumkit.checks.problem import Problem
 from accumkit.checks.progress import ExerciseRecord, Progress
 from accumkit.course import OWN
 from accumkit.errors import AccumkitError
+from accumkit.grading.grade import TABLE
 from accumkit.grading.page import most_common
-from accumkit.grading.submissions import beside, owners
+from accumkit.grading.submissions import beside, folders_without, owners
 
 LEARNERS = (
     "learner", "right", "not yet", "attempts", "hints", "solutions seen", "minutes", "quiz before", "quiz after",
@@ -23,6 +24,7 @@ LEARNERS = (
 )  # fmt: skip
 EXERCISES = ("exercise", "title", "right", "not yet", "attempts", "solutions seen", "faults, and how many met them")
 EDITED = "edited by hand at some time"
+MISSING = "no progress file"
 NOTHING = ""  # where there is no number
 
 
@@ -35,8 +37,10 @@ class Collected:
     refused: tuple[tuple[str, str], ...]  # a file, and why it counts for nothing
 
 
-def collect(folder: Path, problems: Mapping[str, Problem]) -> Collected:
+def collect(folder: Path, problems: Mapping[str, Problem], out: Path | None = None) -> Collected:
     """Read every progress file in a folder, and sum them up; one that cannot be relied on is named, and left out.
+
+    A learner's folder without such a file has a row that says so.
 
     Parameters
     ----------
@@ -45,6 +49,8 @@ def collect(folder: Path, problems: Mapping[str, Problem]) -> Collected:
         side, each named after its learner ("ada.json", "progress ada.json").
     problems : mapping of str to Problem
         The exercises by name, as `accumkit.checks.problems` returns them.
+    out : Path, optional
+        The table that is written; its folder is no learner's.
 
     Raises
     ------
@@ -72,6 +78,7 @@ def collect(folder: Path, problems: Mapping[str, Problem]) -> Collected:
     learners = [_learner(who, file, one, who in twice) for who, file, one in read]
     found = [one for _, _, one in read]
     exercises = [_exercise(problem, found) for problem in problems.values()]
+    learners += [(who, *[NOTHING] * (len(LEARNERS) - 2), MISSING) for who in _missing(folder, paths, out or folder)]
     learners.sort(key=lambda row: row[0].casefold())
     return Collected(tuple(learners), tuple(exercises), tuple(refused))
 
@@ -91,6 +98,16 @@ def _name_of(inside: Path) -> str:
     """Return whose a file is: the learner's folder's name, else what the file's name says; "" where it says none."""
     first, *more = inside.parts
     return first if more and first != OWN else beside("" if more else inside.stem, "progress")
+
+
+def _missing(folder: Path, paths: Sequence[Path], out: Path) -> list[str]:
+    """Return the learners who have a folder and no progress file; the folder of the marks is no learner's."""
+    files = [path.relative_to(folder) for path in paths]
+    if any(file.parts[0] == OWN for file in files):
+        return []  # it is a learner's own folder that was given
+    named = {_name_of(file).casefold() for file in files}
+    empty = folders_without(folder, [file.as_posix() for file in files], out)
+    return [name for name in empty if name.casefold() not in named and not (folder / name / TABLE).is_file()]
 
 
 def _learner(who: str, file: str, one: Progress, twice: bool) -> tuple[str, ...]:

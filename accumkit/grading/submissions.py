@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -77,7 +77,12 @@ def empty_handed(folder: Path, found: Sequence[Submission], out: Path) -> list[s
 
     ``out`` is where the marks are written, and no learner's.
     """
-    with_some = {one.file.partition("/")[0] for one in found if "/" in one.file}
+    return folders_without(folder, [one.file for one in found], out)
+
+
+def folders_without(folder: Path, files: Iterable[str], out: Path) -> list[str]:
+    """Return the learners' folders in which none of these files lies; none where all of them lie side by side."""
+    with_some = {file.partition("/")[0] for file in files if "/" in file}
     own = [path for path in folder.iterdir() if path.is_dir() and not path.is_symlink()]
     folders = {path.name for path in own if not out.resolve().is_relative_to(path.resolve())}
     return sorted(name for name in folders - with_some if with_some and not name.startswith(HIDDEN))

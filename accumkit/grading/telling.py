@@ -44,7 +44,7 @@ def grade(folder: Path, out: Path, seconds: float, memory: int, jobs: int | None
 
 def collect(folder: Path, out: Path | None) -> int:
     """Sum up a folder of progress files; return the exit code, 1 where a file could not be relied on."""
-    collected = collecting.collect(folder, checks.problems())
+    collected = collecting.collect(folder, checks.problems(), out)
     for line in lines(collecting.LEARNERS, collected.learners):
         print(line)
     print()

@@ -14,7 +14,10 @@ from accumkit.offline import needs, pip
 from accumkit.offline.platforms import Platform, platform
 
 CONTENTS = "contents.json"  # what the folder is made for, and the size of each wheel: sticks lose the ends of files
-COURSE = ("accumkit", "notebooks", "exercises", "pyproject.toml", "constraints.txt", "README.md", "LICENSE")
+COURSE = (
+    "accumkit", "notebooks", "exercises", "pyproject.toml", "constraints.txt", "LICENSE",
+    "README.md", "TEACHING.md", "CONTRIBUTING.md", "CHANGELOG.md",
+)  # fmt: skip
 TORCH_PAGE = "https://pytorch.org/get-started/locally/"
 
 

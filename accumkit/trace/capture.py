@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence, Set
 from itertools import chain
 from operator import attrgetter
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from accumkit.batches import leading_size, tensors_in
 from accumkit.objective import Objective
 from accumkit.trace.fetched import Fetches
-from accumkit.trace.graph import tag
+from accumkit.trace.graph import KEY, MOST, Tag, tag
 from accumkit.trace.piece import Call, Piece, detached, mark
 from accumkit.trace.record import Trace
 from accumkit.trace.replay import other_draws, other_states, rng_states
@@ -22,6 +23,7 @@ SHOW_BATCHES = (
     "forward's arguments stand in for the batch where no fetched batch fits them: iterate over a DataLoader, or over "
     "trace.batches(...), to show the targets too"
 )
+UNTAGGED = Tag()  # stands for the graph of a forward call that was noted in short, or that gave nothing
 
 
 class Capture:
@@ -42,7 +44,7 @@ class Capture:
     def evaluated(self, args: tuple, kwargs: dict) -> None:
         """Note the batch of a forward without gradients: it may be trained on later, but is not the next to be."""
         given = tensors_in((args, kwargs))
-        entry = self.fetches.match(given, leading_size(given, given) if given else None)
+        entry = self.fetches.match(given, leading_size(given, given) if given else None, trained=False)
         if entry is not None:
             entry.evaluated = True
 
@@ -55,7 +57,7 @@ class Capture:
         again = entry is None and training and self.fetches.restarted(given)
         if entry is not None:
             number = entry.epoch
-            entry.used = True
+            self.fetches.use(entry)
             if not given and entry.tensors:
                 examples = leading_size(entry.tensors, entry.batch)
         if self.objective is None:
@@ -102,6 +104,10 @@ class Capture:
         self.epoch = epoch
         return epoch
 
+    def new_pass(self, pieces: list[Call]) -> bool:
+        """Say whether forward calls are the first of a pass over the data."""
+        return bool(pieces) and (pieces[-1].again or -1 < pieces[-1].number not in self.epochs)
+
     def _count(self, batch: Any) -> float:
         try:
             with torch.no_grad():
@@ -114,9 +120,11 @@ class Capture:
             return float("nan")
         return int(count) if count.is_integer() else count
 
-    def finish(self, piece: Piece, output: Any) -> None:
-        """Note, after its forward, its graph and whether it drew random numbers."""
+    def finish(self, piece: Call, output: Any) -> None:
+        """Note, after its forward, its graph and, where it may run again, whether it drew random numbers."""
         piece.tag = tag(output)
+        if self.objective is None:
+            return
         now = rng_states(self.device)
         piece.drew = not all(map(torch.equal, piece.rng, now))
         if piece.others is not None:
@@ -154,3 +162,24 @@ class Capture:
 
 def _autocast(device: str) -> dict[str, torch.dtype]:
     return {k: torch.get_autocast_dtype(k) for k in {"cpu", device} if torch.is_autocast_enabled(k)}
+
+
+def passes_untagged(roots: Tensor | Sequence[Tensor], parameters: Set[int]) -> bool:
+    """Say whether a backward passes the graph of a forward call that has no tag, beside any that have one.
+
+    On its way to parameters (by id) it then meets no tag, and a node of the kind that the tagged ones begin with; a
+    penalty on the parameters themselves has none of these.
+    """
+    stack = [root.grad_fn for root in tensors_in(roots) if root.grad_fn is not None]
+    seen, tagged, kinds, found = set(stack), set(), set(), False
+    while stack and len(seen) <= MOST:
+        node = stack.pop()
+        if node.metadata.get(KEY):
+            tagged.add(node.name())
+            continue
+        kinds.add(node.name())
+        found = found or id(getattr(node, "variable", None)) in parameters
+        below = {child for child, _ in node.next_functions if child is not None} - seen
+        seen |= below
+        stack += below
+    return found and (not tagged or not tagged.isdisjoint(kinds))

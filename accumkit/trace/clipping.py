@@ -8,39 +8,65 @@ from operator import attrgetter
 from accumkit.trace.record import Update
 
 NEAR = 1e-4  # relative; gradient norms of clipped updates agree to rounding
+CLOSE = 1e-3  # two factors this near are one
 
 
 def tell_hand_clipping(updates: list[Update]) -> list[Update]:
     """Return the updates with clipping by hand taken out of their shares.
 
     After the last backward a loop may divide ``.grad`` by the count, clip it by hand, or both: at one step they look
-    alike. Over a run they do not. Where every example of an update weighs the same f < 1, where all such updates
-    end at one gradient norm, and where every other update weighs 1 and stays below that norm, f is a clip. And where
-    a short window's fair gradient is multiplied by its part of a full one, that is a division and no clip.
+    alike. Over a run they do not. Clipped updates all end at one gradient norm, which no other exceeds. What was done
+    by hand is all clip, and no division, where some update of several micro-batches was left as it was, or weighs
+    more than it should for all that, or where none does without it. Else the clip is what is left of the weights once
+    every update is divided as it should be. And where a short window's fair gradient is multiplied by its part of a
+    full one, that is a division and no clip.
     """
     updates = _divided(updates)
+    cut = _all_clip(updates)
+    if cut:
+        return [_unclipped(u, u.by_hand) if i in cut and u.clip_factor is None else u for i, u in enumerate(updates)]
     common = [_common_weight(update) for update in updates]
-    clipped = [i for i, f in enumerate(common) if f is not None and f < 1 - 1e-3]
-    fair = [i for i, f in enumerate(common) if f is not None and abs(f - 1) <= 1e-3]
+    clipped = [i for i, f in enumerate(common) if f is not None and f < 1 - CLOSE]
+    fair = [i for i, f in enumerate(common) if f is not None and abs(f - 1) <= CLOSE]
     known = sum(f is not None for f in common)
     if not clipped or len(clipped) + len(fair) < known:
         return updates
-    norms = [updates[i].grad_norm for i in clipped]
-    limit = max(norms)
-    if min(norms) < limit * (1 - NEAR) or any(updates[i].grad_norm > limit * (1 + NEAR) for i in fair):
+    known_clips = [u for u in updates if u.clip_factor is not None and _plain(u)]  # told at their own step
+    together = [*(updates[i] for i in clipped), *known_clips]
+    factors = [*(common[i] for i in clipped), *(u.clip_factor for u in known_clips)]
+    if not _one_limit(together, factors, [updates[i] for i in fair]):
         return updates
-    factors = [common[i] for i in clipped]
-    if len(clipped) == 1:  # one update alone could also be divided by a wrong count
-        steps = updates[clipped[0]].accumulated
-        ratios = [j / n for n in range(1, 2 * steps + 2) for j in range(1, n)]
-        if len(fair) < 2 or any(abs(factors[0] - ratio) < 1e-3 for ratio in ratios):
-            return updates
-    elif max(factors) - min(factors) < 1e-3 * max(factors):
-        return updates  # one constant is a division
     told = list(updates)
     for i in clipped:
         told[i] = _unclipped(updates[i], common[i])
     return told
+
+
+def _all_clip(updates: list[Update]) -> set[int]:
+    """Return the indices of updates for which all that was done by hand is a clip; none where it may be a division."""
+    plain = {i: u for i, u in enumerate(updates) if _plain(u)}
+    cut = {i: u for i, u in plain.items() if u.by_hand is not None}
+    alone = [u for i, u in plain.items() if i not in cut]
+    factors = [u.by_hand for u in cut.values()]
+    if not cut or not all(0 < f < 1 - CLOSE for f in factors) or not _one_limit([*cut.values()], factors, alone):
+        return set()
+    undivided = any(u.accumulated > 1 and u.count > 1 for u in alone)  # dividing by 1 leaves no trace
+    undivided = undivided or any(_total(u) > 1 + CLOSE for u in cut.values())  # no clip makes a fair gradient longer
+    weighed = [_total(u) / (u.by_hand if u.clip_factor is None else 1.0) for u in cut.values()]
+    return set(cut) if undivided or max(weighed) <= 1 + CLOSE else set()
+
+
+def _one_limit(clipped: list[Update], factors: list[float], others: list[Update]) -> bool:
+    """Whether some updates end at one norm, by factors that differ, and no other update exceeds it."""
+    norms = [u.grad_norm * (u.clip_factor or 1.0) for u in clipped]
+    limit = max(norms)
+    if min(norms) < limit * (1 - NEAR) or any(u.grad_norm > limit * (1 + NEAR) for u in others):
+        return False
+    if len(clipped) > 1:
+        return max(factors) - min(factors) >= CLOSE * max(factors)  # one constant is a division
+    steps = clipped[0].accumulated  # one update alone could also be divided by a wrong count
+    ratios = [j / n for n in range(1, 2 * steps + 2) for j in range(1, n)]
+    return len(others) > 1 and all(abs(factors[0] - ratio) >= CLOSE for ratio in ratios)
 
 
 def _divided(updates: list[Update]) -> list[Update]:
@@ -53,7 +79,7 @@ def _divided(updates: list[Update]) -> list[Update]:
         return updates
     for size in (attrgetter("accumulated"), attrgetter("count")):
         full = max(size(u) or 0 for u in updates)
-        if full and all(size(u) < full and abs(u.clip_factor * full / size(u) - 1) <= 1e-3 for u in short):
+        if full and all(size(u) < full and abs(u.clip_factor * full / size(u) - 1) <= CLOSE for u in short):
             return [_weighed(u, u.clip_factor) if u.clip_factor is not None else u for u in updates]
     return updates
 
@@ -63,13 +89,32 @@ def _weighed(update: Update, factor: float) -> Update:
     return _unclipped(update, 1 / factor)._replace(clip_factor=None, clip_scale=None)
 
 
+def _plain(update: Update) -> bool:
+    """Whether an update was measured and its gradient only multiplied as a whole, by hand or not at all."""
+    clip, shares = update.clip_factor, [m.share for m in update.micro_batches]
+    if update.carried or not shares or None in shares or any(m.fate != "kept" for m in update.micro_batches):
+        return False
+    if not all(map(isfinite, shares)) or _total(update) <= 0 or not update.cosine or not update.grad_norm:
+        return False
+    return clip is None or (update.by_hand is not None and abs(clip / update.by_hand - 1) <= CLOSE)
+
+
+def _total(update: Update) -> float:
+    """Return what its examples weigh on average."""
+    return sum(m.share for m in update.micro_batches)
+
+
 def _common_weight(update: Update) -> float | None:
-    """Return what every example of an update weighs, where that is one number and nothing else happened."""
-    weights = [m.weight for m in update.micro_batches if m.fate == "kept" and m.count]
-    plain = update.clip_factor is None and not update.carried and len(weights) == update.accumulated
-    if not plain or not weights or None in weights or not all(map(isfinite, weights)) or max(weights) <= 0:
+    """Return what the examples of an update weigh, where nothing else happened.
+
+    They all weigh the same, or their gradient was multiplied by hand: then it is what they weigh on average.
+    """
+    if update.clip_factor is not None or not _plain(update):
         return None
-    return weights[0] if max(weights) - min(weights) <= 1e-3 * max(weights) else None
+    weights = [m.weight for m in update.micro_batches if m.count]
+    if update.by_hand is None and max(weights) - min(weights) > CLOSE * max(weights):
+        return None
+    return _total(update)
 
 
 def _unclipped(update: Update, factor: float) -> Update:
@@ -79,6 +124,8 @@ def _unclipped(update: Update, factor: float) -> Update:
         micro_batches=tuple(m._replace(share=m.share / factor) for m in update.micro_batches),
         gradient_ratio=ratio,
         relative_error=max(0.0, length**2 - 2 * ratio + 1) ** 0.5,
+        rounding=None if update.rounding is None else update.rounding / factor,
+        auxiliary=None if update.auxiliary is None else update.auxiliary / factor,
         grad_norm=update.grad_norm / factor,
         clip_factor=factor,
         clip_scale=_scale(update, factor),

@@ -11,6 +11,11 @@ from torch._utils import _flatten_dense_tensors  # private in name; what Distrib
 MOST = 32_768  # columns kept of a large model; 4,096 recover the shares of 64 micro-batches to 1e-6
 
 
+def lowest(parameters: Sequence[nn.Parameter]) -> torch.dtype:
+    """Return the parameters' lowest precision: no sum over all of them is more exact."""
+    return max((p.dtype for p in parameters), key=lambda dtype: torch.finfo(dtype).eps)
+
+
 class Columns:
     """Which entries of which gradients make up a row.
 
@@ -34,9 +39,9 @@ class Columns:
                 step = max(1, -(-total // most)) | 1
                 self.indices.append(torch.arange(0, p.numel(), min(step, max(1, p.numel() - 1)), device=p.device))
         self.sizes = [p.numel() if i is None else i.numel() for p, i in zip(self.parameters, self.indices, strict=True)]
-        wide = any(p.dtype == torch.float64 for p in self.parameters)
-        self.dtype = torch.float64 if wide else torch.float32
+        self.dtype = torch.float64 if lowest(self.parameters) == torch.float64 else torch.float32
         self.device = self.parameters[0].device
+        self.joined = False  # at this step, other parameters than these or than those looked at take part
         self.plain = self.complete and all(p.dtype == self.dtype and p.device == self.device for p in self.parameters)
 
     def row(self, grads: Sequence[Tensor | None]) -> Tensor:
@@ -44,7 +49,9 @@ class Columns:
         with torch.no_grad():
             if self.plain and all([g is not None and g.layout is torch.strided for g in grads]):
                 return _flatten_dense_tensors(grads) if len(grads) > 1 else grads[0].reshape(-1).clone()
-            dtype = next((g.dtype for g in grads if g is not None and g.dtype == torch.float64), self.dtype)
+            pairs = zip(grads, self.parameters, strict=True)  # those of a copy in float64 are taken as they are
+            wide = any(g is not None and g.dtype == torch.float64 != p.dtype for g, p in pairs)
+            dtype = torch.float64 if wide else self.dtype
             parts = []
             for grad, index, size in zip(grads, self.indices, self.sizes, strict=True):
                 if grad is None:

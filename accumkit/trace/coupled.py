@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from accumkit.trace.columns import Columns
+from accumkit.trace.noise import of_a_sum
 from accumkit.trace.piece import Piece
 from accumkit.trace.replay import Twin
 from accumkit.trace.shares import compare
@@ -34,18 +35,21 @@ class Gauge:
         return (tensor if self.kept is None else tensor[..., self.kept]).double()
 
 
-def are_coupled(joined: Tensor, separate: Tensor, pieces: list[Piece], gauge: Gauge) -> bool:
-    """Say whether examples act on each other: the joined gradient is not the sum of the separate ones."""
-    apart = compare(separate, joined)[2]
-    if apart <= COUPLED[gauge.columns.dtype] or gauge.columns.dtype == torch.float64:
-        return apart > COUPLED[gauge.columns.dtype]
+def are_coupled(joined: Tensor, separate: Tensor, pieces: list[Piece], gauge: Gauge, lengths: list[float]) -> bool:
+    """Say whether examples act on each other: the joined gradient is not the sum of the separate ones.
+
+    ``lengths``: the norms of those, which may all but cancel, so that rounding is much of what is left.
+    """
+    apart, dtype = compare(separate, joined)[2], gauge.columns.dtype
+    if apart <= COUPLED[dtype] or dtype == torch.float64:
+        return apart > max(COUPLED[dtype], of_a_sum(lengths, joined.norm().item(), torch.finfo(dtype).eps))
     exact = in_float64(lambda: gauge.wide().joined(pieces, gauge.columns))  # rounding may do it, late in training
     if exact is None:
         return apart > LARGE
     return compare(gauge.wide().gradients(pieces, gauge.columns), exact)[2] > COUPLED[torch.float32]
 
 
-def coupled_without_dropout(pieces: list[Piece], gauge: Gauge) -> bool:
+def coupled_without_dropout(pieces: list[Piece], gauge: Gauge, lengths: list[float]) -> bool:
     """Say whether examples act on each other in a model whose random masks forbid joining, by leaving the masks out."""
     twin = gauge.twin
     twin.leave_out_masks()
@@ -53,7 +57,7 @@ def coupled_without_dropout(pieces: list[Piece], gauge: Gauge) -> bool:
     joined = twin.joined(pieces, gauge.columns)
     if joined is None or not torch.equal(before, torch.get_rng_state()):
         return False  # it cannot be joined, or draws in other ways too
-    return are_coupled(joined, twin.gradients(pieces, gauge.columns), pieces, gauge)
+    return are_coupled(joined, twin.gradients(pieces, gauge.columns), pieces, gauge, lengths)
 
 
 def in_float64(run: Callable[[], Tensor | None]) -> Tensor | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import weakref
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import takewhile
 from typing import Any
 
 import torch
@@ -12,7 +13,10 @@ from torch import Tensor
 
 from accumkit.objective import tensors_in
 
-ALIKE = 0.8  # correlation from which a tensor is a preprocessed batch, and not another one
+UNLIKE = 0.2  # 1 - correlation up to which a tensor may be a batch that preprocessing has changed
+SAME = 1e-7  # the same up to a change as of units, or to half precision
+NEARER = 4  # times as near as the batch that is due another one must be to be taken for it
+BY_CHANCE = 1e8  # and, where these two are much like each other, as rows of a table are, this one's root by examples
 
 
 @dataclass(slots=True, eq=False)
@@ -53,6 +57,7 @@ class Fetches:
         """``most``: batches remembered, for loops that fetch and never train on them."""
         self.most = most
         self.queue: list[Fetched] = []
+        self.ahead: bool | None = None  # the loop trains on batches after it fetched others; None: on nothing yet
         self.passes = -1
         self.sizes: dict[int, list[int]] = {}  # by pass: batches fetched, and the loader's own length or -1
         self.batch_sizes: dict[int, int | None] = {}
@@ -73,31 +78,38 @@ class Fetches:
         if len(self.queue) > self.most:
             del self.queue[0]
 
-    def match(self, given: list[Tensor], examples: int | None) -> Fetched | None:
+    def use(self, entry: Fetched) -> None:
+        """Note that a batch, or a part of one, is trained on."""
+        entry.used = True
+        newest = next((e for e in reversed(self.queue) if not e.evaluated), entry)
+        self.ahead = bool(self.ahead) or not newest.used
+
+    def match(self, given: list[Tensor], examples: int | None, trained: bool = True) -> Fetched | None:
         """Return the fetched batch, or the part of one, that forward was ``given`` tensors of; None if none fits.
 
-        By identity, then by shared memory, then by equal content; a batch that preprocessing has changed (moved,
-        normalised, augmented) is one of its size that is much like it, or else the oldest not yet used.
+        By identity, then by shared memory, then by equal content, be it used already or not; a batch that
+        preprocessing has changed (moved, normalised, augmented) is the next one of its size, unless another that is
+        not yet used is clearly nearer, or one that is used is the same in other units. ``trained``: with gradients, not an evaluation.
         """
         for entry in reversed(self.queue):  # nearly always the newest, by identity
             for tensor in entry.tensors:
                 for x in given:
                     if x is tensor:
                         return entry
-        fresh_first = sorted(self.queue, key=lambda entry: (entry.used, entry.evaluated))
+        newest = not trained or self.ahead is False
         if not given:  # text, say: nothing to compare
-            return fresh_first[0] if fresh_first else None
+            return _due(self.queue, newest) if self.queue else None
+        fresh_first = sorted(self.queue, key=lambda entry: (entry.used, entry.evaluated))
         for find, entries in ((_shared, self.queue[::-1]), (_equal, fresh_first)):
             for entry in entries:
                 found = find(given, entry)
                 if found is not None:
                     return found
-        sized = [e for e in fresh_first if e.tensors and (e.tensors[0].shape[:1] or (1,))[0] == examples]
+        sized = [e for e in self.queue if e.tensors and (e.tensors[0].shape[:1] or (1,))[0] == examples]
         if not sized:
             return None
-        likeness = {id(e): _likeness(given[0], e.tensors) for e in sized} if len(sized) > 1 else {}
-        best = max(sized, key=lambda e: likeness.get(id(e), 0.0))  # max keeps the first of equals
-        return best if likeness.get(id(best), 0.0) >= ALIKE else sized[0]
+        due = _due(sized, newest)  # a loop that fetches one by one does not go back
+        return _nearest(given[0], due, [e for e in sized if e is not due and (self.ahead or due.used or not e.used)])
 
     def close_window(self) -> None:
         """Forget the batches that an update has used, and those passed over before them."""
@@ -159,13 +171,38 @@ def _same_content(x: Tensor, t: Tensor) -> bool:
     return torch.equal(x.detach().reshape(-1).to("cpu", torch.float64), t.reshape(-1).to("cpu", torch.float64))
 
 
-def _likeness(x: Tensor, tensors: list[Tensor]) -> float:
-    """Correlation of two tensors of one size, rounded so that near ties go to the oldest; -2 where none fits."""
-    best = -2.0
+def _due(entries: list[Fetched], newest: bool) -> Fetched:
+    """Return which of some batches a loop comes to next; ``newest``: it passes over those that it fetched before."""
+    waiting = list(takewhile(lambda e: not e.used, reversed(entries)))
+    waiting = [e for e in waiting if not e.evaluated] or waiting or entries[-1:]  # used again, where none waits
+    return waiting[0 if newest else -1]
+
+
+def _nearest(x: Tensor, due: Fetched, others: list[Fetched]) -> Fetched:
+    """Return the batch that is due, or another one that is clearly nearer to what forward was given.
+
+    Augmented tensors of a few examples may be nearer to a wrong batch than to their own, so order comes first.
+    """
+    if not others:
+        return due
+    off = [_off(x, e.tensors) for e in others]
+    off = [3.0 if e.used and not due.used and o > SAME else o for e, o in zip(others, off, strict=True)]
+    least = min(off)
+    best = others[off.index(least)]
+    if least > UNLIKE:
+        return due
+    between = min(_off(t, due.tensors) for t in best.tensors if t.numel() == x.numel())
+    times = NEARER if between > UNLIKE else max(NEARER, BY_CHANCE ** (1 / max(1, x.shape[0] if x.dim() else 1)))
+    return best if least * times < _off(x, due.tensors) else due
+
+
+def _off(x: Tensor, tensors: list[Tensor]) -> float:
+    """Return 1 - the correlation of a tensor with the nearest of some that are of its size; 3 where none is."""
+    least = 3.0
     for t in tensors:
         if t.numel() == x.numel() > 1:
             a, b = (v.detach().reshape(-1).to("cpu", torch.float64) for v in (x, t))
             a, b = a - a.mean(), b - b.mean()
             norm = (a.norm() * b.norm()).item()
-            best = max(best, round((a @ b).item() / norm, 2) if norm else -1.0)
-    return best
+            least = min(least, 1 - (a @ b).item() / norm if norm else 2.0)
+    return least

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Set
 from operator import attrgetter
 from typing import Any
 
@@ -16,6 +16,13 @@ from accumkit.trace.columns import Columns
 NOTHING = type(None)  # called like a weak reference, it gives None
 VERSION = attrgetter("grad._version")
 LOW = (torch.float16, torch.bfloat16)
+REPLACED = "parameters were replaced while the model was watched; what was done to the new ones was not seen"
+
+
+def length(gradient: Tensor) -> float:
+    """Return a gradient's norm, added up in float64: in float32 small squares are lost."""
+    values = gradient if gradient.layout is torch.strided else gradient.coalesce().values()
+    return torch.linalg.vector_norm(values, dtype=torch.float64).item() if values.numel() else 0.0
 
 
 class Gradients:
@@ -30,19 +37,26 @@ class Gradients:
     """
 
     def __init__(self, model: nn.Module, rows: bool) -> None:
-        self.parameters = [p for p in model.parameters() if p.requires_grad]
-        self.low = any(p.dtype in LOW for p in self.parameters)
-        self._given: dict[int, Tensor] | None = {} if rows and self.low else None  # by parameter, in float32
-        self._hooks = [] if self._given is None else [p.register_hook(self._give(i)) for i, p in self._numbered()]
+        self.model, self.rows = model, rows
+        self.reasons: list[str] = []  # why something could not be seen
+        self._all = list(model.parameters())
+        self._owners: weakref.WeakKeyDictionary[Any, set[int]] = weakref.WeakKeyDictionary()
+        self._take([p for p in self._all if p.requires_grad])
+
+    def _take(self, parameters: list[nn.Parameter]) -> None:
+        """Begin to look at these parameters, and at no others."""
+        self.parameters = parameters
         self.ids = {id(p) for p in self.parameters}
-        self.model = model
-        self.replaced_by_others = False  # an optimizer holds parameters that the model did not have when it was watched
+        self.others = [p for p in self._all if id(p) not in self.ids]  # the model's frozen ones
+        self.unseen: Set[int] = frozenset()  # not active when the window began, with a gradient already there
+        self.low = any(p.dtype in LOW for p in self.parameters)
+        self._given: dict[int, Tensor] | None = {} if self.rows and self.low else None  # by parameter, in float32
+        self._hooks = [] if self._given is None else [p.register_hook(self._give(i)) for i, p in self._numbered()]
         self.active = self.parameters  # those that an optimizer is known to hold
         self._active_at: Sequence[int] = range(len(self.parameters))  # their places
         self._witness: int | None = None  # the place of one that has a gradient
-        self.columns = Columns(self.parameters) if rows else None
+        self.columns = Columns(self.parameters) if self.rows else None
         self.kept: Tensor | None = None  # columns of the active parameters; None for all
-        self._owners: weakref.WeakKeyDictionary[Any, set[int]] = weakref.WeakKeyDictionary()
         # each parameter's .grad when last seen, by a weak reference, so that a cleared one frees its memory
         self._grads: list[Callable[[], Tensor | None]] = [NOTHING] * len(self.parameters)
         self._versions: list[int | None] = [None] * len(self.parameters)  # and its version then
@@ -91,18 +105,39 @@ class Gradients:
 
     def held_by(self, owner: Any) -> bool:
         """Say whether an optimizer or module holds parameters of this model; learn which ones are optimized."""
-        held = self._owners.get(owner)
-        if held is None:
-            groups = owner.param_groups if isinstance(owner, Optimizer) else [{"params": owner.parameters()}]
-            given = {id(p) for group in groups for p in group["params"]}
-            held = self._owners[owner] = self.ids & given
-            self.replaced_by_others |= not held and bool(given & {id(p) for p in self.model.parameters()})
+        before = held = self._owners.get(owner)
+        if before is None or isinstance(owner, Optimizer):  # an optimizer may have been given more of them since
+            given = given_to(owner)
+            held = self.ids & given
+        if held != before:
+            self._owners[owner] = held
+            if not held and given & ({id(p) for p in self.model.parameters()} - {id(p) for p in self._all}):
+                self.reasons.append(REPLACED)
             known = set().union(*(ids for other, ids in self._owners.items() if isinstance(other, Optimizer)))
             if known:
                 self._active_at = [i for i, p in self._numbered() if id(p) in known]
                 self.active = [self.parameters[i] for i in self._active_at]
                 self.kept = self.columns.covers(known) if self.columns is not None else None
         return bool(held)
+
+    def begin_window(self) -> bool:
+        """Look, before a window's first backward, at what is trained now; say whether other parameters are looked at.
+
+        Layers may have been unfrozen, and optimizers given more parameters, since the window before.
+        """
+        owners = [owner for owner in list(self._owners) if isinstance(owner, Optimizer)]
+        joined = any(p.requires_grad for p in self.others)
+        if joined:
+            self.close()
+            self._take([p for p in self._all if p.requires_grad])
+            self._owners.clear()
+        for owner in owners:
+            self.held_by(owner)
+        if self.active is self.parameters:
+            self.unseen = frozenset()
+        else:
+            self.unseen = {id(p) for p in self.parameters if p.grad is not None} - {id(p) for p in self.active}
+        return joined
 
     def columns_of(self, optimizer: Optimizer) -> Tensor | None:
         """Return the columns of the parameters that one optimizer holds; None for all."""
@@ -142,14 +177,16 @@ class Gradients:
             return touched and self.zero(None)
         return self.zero(row) and not self.zero(accumulated)
 
-    def norm(self, optimizer: Optimizer) -> float:
-        """Return the norm of the gradients that one optimizer holds, a scale that its step takes out left out."""
-        held = self._owners[optimizer]
-        grads = [p.grad for p in self.active if p.grad is not None and id(p) in held]
-        sparse = any(grad.layout is not torch.strided for grad in grads)
-        norms = [grad.norm() for grad in grads] if sparse or not grads else torch._foreach_norm(grads)
+    def norms(self, optimizer: Optimizer) -> list[tuple[int, float]]:
+        """Return, of each parameter that one optimizer holds, its columns and the norm of its gradient.
+
+        A scale that the optimizer's step takes out is left out.
+        """
+        held, columns = self._owners[optimizer], self.columns
+        own = [(p.grad, size) for p, size in zip(columns.parameters, columns.sizes, strict=True) if id(p) in held]
         scale = getattr(optimizer, "grad_scale", None)
-        return torch.stack(norms).norm().item() / (1.0 if scale is None else scale.item()) if norms else 0.0
+        scale = 1.0 if scale is None else scale.item()
+        return [(size, 0.0 if grad is None else length(grad) / scale) for grad, size in own]
 
     def versions(self) -> list[int]:
         """Return the parameters' own versions, which any change in place raises."""
@@ -174,8 +211,11 @@ class Gradients:
         for p in self.parameters:
             if p.grad is not None:
                 return False
+        for p in self.others:
+            if p.requires_grad:  # unfrozen since
+                return False
         self._grads, self._versions = [NOTHING] * len(self.parameters), [None] * len(self.parameters)
-        self._witness = None
+        self._witness, self.unseen = None, frozenset()
         return True
 
     def added(self) -> bool:
@@ -220,3 +260,9 @@ class Gradients:
                 continue
             touched = True
         return touched
+
+
+def given_to(owner: Any) -> set[int]:
+    """Return the ids of all parameters that an optimizer or module has."""
+    groups = owner.param_groups if isinstance(owner, Optimizer) else [{"params": owner.parameters()}]
+    return {id(p) for group in groups for p in group["params"]}

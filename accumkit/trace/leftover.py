@@ -7,7 +7,8 @@ from math import prod
 from torch import Tensor
 from torch.optim import Optimizer
 
-from accumkit.trace.gradients import Gradients
+from accumkit.trace.covered import JOINED
+from accumkit.trace.gradients import Gradients, given_to, length
 from accumkit.trace.pending import Open
 from accumkit.trace.shares import SAME, factor_of
 
@@ -29,6 +30,18 @@ def carried(window: Open, gradients: Gradients, optimizer: Optimizer) -> float:
     kept = gradients.columns_of(optimizer)
     norms = [(row if kept is None else row[kept]).norm().item() for row in (window.carried, window.accumulated)]
     return abs(window.carried_factor) * norms[0] / norms[1] if norms[1] else 0.0
+
+
+def note_joined(gradients: Gradients, optimizer: Optimizer) -> None:
+    """Note whether an optimizer's step uses gradients that were not looked at from its window's beginning; say it."""
+    others = [p for p in gradients.others if p.grad is not None]
+    held = given_to(optimizer) if others else ()
+    joined = any(id(p) in held and length(p.grad) != 0 for p in others)  # zeros do no harm
+    joined = joined or bool(gradients.unseen & gradients.ids_of(optimizer))
+    if gradients.columns is not None:
+        gradients.columns.joined = joined
+    elif joined:
+        gradients.reasons.append(JOINED)
 
 
 def waiting(window: Open, gradients: Gradients) -> set[int]:

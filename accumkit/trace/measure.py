@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
-from math import isfinite, prod
+from math import hypot, isfinite, prod
 from operator import attrgetter
 from typing import Any
 
@@ -11,11 +11,13 @@ import torch
 from torch import Tensor
 
 from accumkit.trace.coupled import Gauge, are_coupled, coupled_without_dropout, in_float64
+from accumkit.trace.covered import why_not_covered
+from accumkit.trace.noise import epsilon, filled, of_a_sum
 from accumkit.trace.pending import Held, Open
 from accumkit.trace.piece import Piece, mark
 from accumkit.trace.record import Update
 from accumkit.trace.shares import (
-    FIT_RESIDUAL,
+    SAME,
     by_fit,
     by_projection,
     compare,
@@ -24,10 +26,6 @@ from accumkit.trace.shares import (
     settle,
 )
 
-OTHERS = (
-    "the parameters that require a gradient are others than when the watch began: freeze or unfreeze layers before "
-    "ak.watch"
-)
 REPLAYED = 1e-3  # of the increments, left unexplained by the replay; more, and it is no replay of what the loop did
 
 
@@ -46,7 +44,9 @@ class Measured:
     grad_norm: float | None = None
     clip_factor: float | None = None
     expected_clip_factor: float | None = None
+    by_hand: float | None = None
     floor: float | None = None
+    rounding: float | None = None
     coupled: bool = False  # joined and separate gradients differ: examples act on each other
 
     def numbers(self) -> dict[str, Any]:
@@ -93,23 +93,23 @@ def why_not(window: Open, versions: list[int]) -> str | None:
     return None
 
 
-def measure(window: Open, at_step: Tensor, full_norm: float | None, gauge: Gauge) -> Measured:
+def measure(window: Open, at_step: Tensor, whole: list[tuple[int, float]] | None, gauge: Gauge) -> Measured:
     """Measure a window at its step.
 
     Parameters
     ----------
     at_step : Tensor of shape (columns,)
         ``.grad`` as the optimizer is about to use it, a scaler's scale taken out.
-    full_norm : float, optional
-        The norm of the whole of it, where the columns are a sample.
+    whole : list of (int, float), optional
+        Where the columns are a sample: of each parameter its columns, and the norm of the whole of its ``.grad``.
     """
     own = [held for held in window.held if not held.leaked]
     pieces = [piece for held in own for piece in held.pieces]
     count = sum(held.count for held in own)
     if not count:
         return unmeasured(window, count, "the window has no valid unit")
-    if len(gauge.twin.parameters) != len(gauge.columns.sizes):
-        return unmeasured(window, count, OTHERS)
+    if why := why_not_covered(gauge.columns, window.held, gauge.twin, gauge.kept):
+        return unmeasured(window, count, why)
     gauge.twin.follow()
     found = Measured([], count)
     coefficients, reference = _coefficients(window, own, pieces, count, gauge, found)
@@ -129,21 +129,40 @@ def measure(window: Open, at_step: Tensor, full_norm: float | None, gauge: Gauge
     found.shares = [r * settled.factor * held.count for r, held in zip(raw, window.held, strict=True)]
     found.unexplained = max(found.unexplained, settled.strange)
     found.gradient_ratio, found.cosine, found.relative_error = compare(settled.made, reference)
+    if found.relative_error > SAME:
+        lengths = [abs(held.factor * settled.factor) * gauge.rows(held.increment).norm().item() for held in window.held]
+        found.rounding = of_a_sum(lengths, reference.norm().item(), epsilon(gauge.columns.parameters))
     if found.auxiliary is not None:
         found.auxiliary *= settled.factor
-    found.clip_factor = settled.clip_factor
+    found.clip_factor, found.by_hand = settled.clip_factor, settled.by_hand
     found.grad_norm = settled.made.norm().item()
-    if full_norm is not None:
-        norm = at_step.norm().item()
-        found.grad_norm *= full_norm / norm if norm else 1.0
+    if whole is not None:
+        length = hypot(*(norm for _, norm in whole))
+        if window.by_value:  # entry by entry: what it did to the sample stands for all
+            found.grad_norm *= length / (at_step.norm().item() or 1.0)
+        else:
+            found.grad_norm = _whole_norm(settled.made, at_step, whole)
+            if settled.clip_factor not in (None, clip) and found.grad_norm:
+                found.clip_factor = length / found.grad_norm
     if window.max_norm is not None:
         found.expected_clip_factor = right_clip(settled.made, found.grad_norm, window.max_norm, window.by_value)
     if gauge.sample:
         first = next(held.pieces for held in own if held.count)
         exact = in_float64(lambda: gauge.wide().gradients(first, gauge.columns))
         if exact is not None:
-            found.floor = compare(gauge.rows(gauge.twin.gradients(first, gauge.columns)), gauge.rows(exact))[2]
+            floor = compare(gauge.rows(gauge.twin.gradients(first, gauge.columns)), gauge.rows(exact))[2]
+            found.floor = floor if isfinite(floor) else None  # a gradient of zero has none
     return found
+
+
+def _whole_norm(made: Tensor, at_step: Tensor, whole: list[tuple[int, float]]) -> float:
+    """Return the norm of a gradient from a sample of it, parameter by parameter: clipping may have told them apart."""
+    sizes = [size for size, _ in whole]
+    norms = []
+    for part, left, (_, norm) in zip(made.split(sizes), at_step.split(sizes), whole, strict=True):
+        length, of_left = part.norm().item(), left.norm().item()
+        norms.append(length * norm / of_left if of_left else length)
+    return hypot(*norms)
 
 
 def _coefficients(
@@ -160,12 +179,13 @@ def _coefficients(
         increments, reference = together[:-1], together[-1] / count
     separable = not gauge.coupled and extra is None and len(own) == len(window.held)
     if reference is not None and separable and len(own) * 10 <= reference.numel():
-        fit = by_fit(together, exact=columns.dtype == torch.float64)
-        if fit is not None and fit[1] <= FIT_RESIDUAL[columns.dtype]:
+        fit = by_fit(together, columns.dtype)
+        if fit is not None:
             found.unexplained = fit[1]
             return (1 / fit[0]).tolist(), reference
 
     gradients = [rows(twin.gradients(held.pieces, columns)) for held in window.held]
+    lengths = [m.norm().item() / count for m, held in zip(gradients, window.held, strict=True) if not held.leaked]
     parts = [by_projection(g, m, extra) for g, m in zip(increments, gradients, strict=True)]
     largest = increments.norm(dim=1).max().item()
     found.unexplained = max(rest for _, _, rest in parts) / largest if largest else 0.0
@@ -176,12 +196,12 @@ def _coefficients(
         reference = separate
         elsewhere = any(piece.others is not None for piece in pieces)  # it draws on generators that joining cannot set
         if gauge.first and not gauge.coupled and not elsewhere and found.unexplained <= REPLAYED:
-            found.coupled = coupled_without_dropout(pieces, gauge)
+            found.coupled = coupled_without_dropout(pieces, gauge, lengths)
     elif not gauge.coupled:
         moving = any(not torch.equal(a, b) for a, b in zip(pieces[0].buffers, pieces[-1].buffers, strict=True))
         if not moving and found.unexplained <= REPLAYED:
-            found.coupled = are_coupled(reference, separate, pieces, gauge)
+            found.coupled = are_coupled(reference, separate, pieces, gauge, lengths)
         reference = reference if found.coupled else separate  # joined rows round otherwise than the loop's own
     if extra is not None:
         reference = reference + extra
-    return [c for c, _, _ in parts], reference
+    return filled([c for c, _, _ in parts], gradients, window.held, window.accumulated), reference

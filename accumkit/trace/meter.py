@@ -98,8 +98,8 @@ class Meter:
                 gauge = Gauge(
                     self.gradients.columns, self.twin, self._widened, kept, bool(self.mixing), sample, self.number == 0
                 )
-                full_norm = None if self.gradients.columns.complete else self.gradients.norm(optimizer)
-                found = measure(window, at_step, full_norm, gauge)
+                whole = None if self.gradients.columns.complete else self.gradients.norms(optimizer)
+                found = measure(window, at_step, whole, gauge)
                 self.draws = self.draws or (before is not None and other_draws(before, other_states()))
         except Exception as error:  # the reader's model or objective, on a copy
             hint = f"{SHOW_BATCHES}; " if any(piece.number < 0 for piece in pieces) else ""

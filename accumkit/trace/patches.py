@@ -41,11 +41,10 @@ def model_call(original: Callable) -> Callable:
         finally:
             here.calling = outer
         for listener in watched:
-            if listener.measured:
-                try:
-                    listener.forward_ends(output)
-                except Exception as error:
-                    listener.failed(error)
+            try:
+                listener.forward_ends(output)
+            except Exception as error:
+                listener.failed(error)
         return output
 
     return __call__

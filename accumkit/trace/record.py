@@ -79,6 +79,7 @@ class Update(NamedTuple):
     expected_clip_factor: float | None = None  # what it should have been for the max_norm it was called with
     max_norm: float | None = None  # what clipping was called with: of the norm, or of each value
     clip_scale: float | None = None  # what the gradient was multiplied by when it was clipped; 1 is right
+    by_hand: float | None = None  # what it was multiplied by by hand after the last backward; None: by nothing
     hand_scaled: float | None = None  # what it was multiplied by by hand while it was still scaled
     fed_again: bool | None = None  # its inputs are those of the update before; None: not known
     unused: int = 0  # forward calls in the window, for training, that no backward reached
@@ -93,6 +94,7 @@ class Update(NamedTuple):
         None  # rounding: |m in the loop's precision - m in float64| / |m|, m the gradient of the window's
     )
     # first micro-batch; on a sample of windows
+    rounding: float | None = None  # of the relative error, what rounding alone may have made, where gradients cancel
     location: str | None = None  # the line of the step
     why: str | None = None  # why its shares were not measured
 

@@ -12,12 +12,12 @@ from torch.optim import Optimizer
 
 from accumkit.objective import Objective
 from accumkit.trace.aside import ASIDE, put_back
-from accumkit.trace.capture import Capture
+from accumkit.trace.capture import UNTAGGED, Capture, passes_untagged
 from accumkit.trace.clipping import tell_hand_clipping
 from accumkit.trace.feeds import told
 from accumkit.trace.gradients import Gradients
 from accumkit.trace.graph import Tag, reached
-from accumkit.trace.leftover import SEVERAL, carried, waiting, why_not_second
+from accumkit.trace.leftover import SEVERAL, carried, note_joined, waiting, why_not_second
 from accumkit.trace.listeners import in_closure, step_failed
 from accumkit.trace.meter import Meter
 from accumkit.trace.pending import Held, Open
@@ -26,12 +26,6 @@ from accumkit.trace.record import Event, Trace, Update, new
 from accumkit.trace.scaling import Scaling
 from accumkit.trace.shares import factor_of
 from accumkit.trace.touches import Touches
-
-REPLACED = "parameters were replaced while the model was watched; what was done to the new ones was not seen"
-
-
-def ignore(*_: Any) -> None:
-    """Hear of nothing any more."""
 
 
 class Recorder(Touches):
@@ -90,7 +84,8 @@ class Recorder(Touches):
             self.window.versions = self.gradients.versions()
 
     def forward_ends(self, output: Any) -> None:
-        if self.pieces and torch.is_grad_enabled():
+        # without an objective, a forward that waits alone needs no tag
+        if self.pieces and (self.measured or len(self.pieces) > 1) and torch.is_grad_enabled():
             self.capture.finish(self.pieces[-1], output)
 
     # backward
@@ -98,10 +93,16 @@ class Recorder(Touches):
         if get_ident() != self.thread:
             return  # another thread trains another model
         window, gradients = self.window, self.gradients
+        if not window.held and gradients.begin_window():
+            window.versions, self.meter.twin, self.meter.wide = gradients.versions(), None, None
         # one forward that waits is the one; of several, the graph tells which
         self.reaches, self.retains = reached(roots) if len(self.pieces) > 1 else None, bool(retain)
+        if not self.measured and self.reaches is not None and passes_untagged(roots, gradients.ids):
+            self.reaches.add(UNTAGGED)
         touched = gradients.touched()
         if not self.measured and window.held and not touched:
+            if self.capture.new_pass(self.pieces) and gradients.zero(None):  # .data hides a write; once a pass, a look
+                window.multiply(0.0)
             return
         gradients.forget_given()
         empty = gradients.empty()
@@ -152,7 +153,7 @@ class Recorder(Touches):
     def _take_pieces(self) -> list[Call]:
         """Return the forward calls that this backward reached; all that wait, where the graph does not say."""
         if self.reaches:
-            taken = [piece for piece in self.pieces if piece.tag is not None and piece.tag() in self.reaches]
+            taken = [p for p in self.pieces if (UNTAGGED if p.tag is None else p.tag()) in self.reaches]
             self.pieces = [piece for piece in self.pieces if piece not in taken]
         else:
             taken, self.pieces = self.pieces, []
@@ -194,6 +195,7 @@ class Recorder(Touches):
 
     def _close(self, optimizer: Optimizer, location: str | None, skipped: bool) -> Update:
         window, row = self.window, self.gradients.row()
+        note_joined(self.gradients, optimizer)
         scale = getattr(optimizer, "grad_scale", None)  # a fused optimizer unscales inside its step
         if row is not None and scale is not None:
             window.done_by_hand(row)
@@ -252,11 +254,11 @@ class Recorder(Touches):
     def finish(self) -> None:
         """Close the trace: what waits for a step that never came is lost."""
         self.trace.fetch = self.trace.catch_up = None
-        self.fetched = ignore  # an iterator may outlive the watch
+        self.fetched = lambda *_: None  # an iterator may outlive the watch
         self.trace.graphs_retained += self.retained
         self.gradients.close()
-        if self.gradients.replaced_by_others:
-            self.capture.reason(REPLACED)
+        for reason in self.gradients.reasons:
+            self.capture.reason(reason)
         self.meter.tell(self.trace)
         if self.window.held:
             self._lose(self.window.held)

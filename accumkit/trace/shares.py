@@ -19,6 +19,7 @@ import torch
 from torch import Tensor
 
 FIT_RESIDUAL = {torch.float64: 1e-8, torch.float32: 1e-4}  # of the reference, left by the loop's own increments
+FIT_ERROR = {torch.float64: 1e-7, torch.float32: 1e-4}  # of a beta, relative: what such a residual may do to it
 CONDITION = 1e8  # of the increments' Gram matrix; beyond, they hardly differ
 SAME = 1e-4  # two factors this near are one: what rounding in float32 leaves
 
@@ -35,15 +36,16 @@ def factor_of(before: Tensor, after: Tensor) -> tuple[float, float]:
     return factor, (after - factor * before).norm().item() / norm
 
 
-def by_fit(rows: Tensor, exact: bool) -> tuple[Tensor, float] | None:
-    """Return each increment's beta in R = sum(beta_i g_i) and the relative residual; None where ill-conditioned.
+def by_fit(rows: Tensor, dtype: torch.dtype) -> tuple[Tensor, float] | None:
+    """Return each increment's beta in R = sum(beta_i g_i) and the relative residual; None where that says too little.
 
     Parameters
     ----------
-    rows : Tensor of shape (micro-batches + 1, columns)
+    rows : Tensor of shape (micro-batches + 1, columns), in float64
         The increments, and last the reference R; any multiple of it will do.
-    exact : bool
-        Look at every entry for the residual; products of the rows alone tell it to 1e-7.
+    dtype : torch.dtype
+        What they were computed in. Of float64, every entry is looked at for the residual; products of the rows alone
+        tell it to 1e-7.
     """
     products = rows @ rows.T
     size = products.diagonal().rsqrt()
@@ -53,11 +55,17 @@ def by_fit(rows: Tensor, exact: bool) -> tuple[Tensor, float] | None:
     *diagonal, last = factor.diagonal().tolist()
     if info.item() or not isfinite(sum(diagonal) + last) or (max(diagonal) / min(diagonal)) ** 2 > CONDITION:
         return None
-    beta = torch.linalg.solve_triangular(factor[:-1, :-1].T, factor[-1, :-1, None], upper=True)[:, 0]
-    beta *= size[:-1] / size[-1]
-    if exact:
-        return beta, ((rows[-1] - beta @ rows[:-1]).norm() * size[-1]).item()
-    return beta, max(0.0, last**2 - 1) ** 0.5
+    inverse = torch.linalg.inv(factor[:-1, :-1])
+    beta = factor[-1, :-1] @ inverse  # of rows of length one
+    if dtype == torch.float64:
+        rest = (rows[-1] * size[-1] - (beta * size[:-1]) @ rows[:-1]).norm().item()
+    else:
+        rest = max(0.0, last**2 - 1) ** 0.5
+    # the standard errors of least squares, were the residual noise in every column, and rounding the least there is
+    errors = inverse.square().sum(0).sqrt() * (max(rest, torch.finfo(dtype).eps) / (rows.shape[1] - len(beta)) ** 0.5)
+    if rest > FIT_RESIDUAL[dtype] or not (errors <= FIT_ERROR[dtype] * beta.abs()).all():
+        return None
+    return beta * (size[:-1] / size[-1]), rest
 
 
 def by_projection(increment: Tensor, gradient: Tensor, extra: Tensor | None) -> tuple[float, float, float]:
@@ -79,6 +87,7 @@ class Settled:
     factor: float  # from the accumulated gradient to it: unscaling and a division done by hand
     clip_factor: float | None  # None where nothing was clipped
     strange: float  # part of the change that is neither a common factor nor clipping
+    by_hand: float | None = None  # the factor that is neither unscaling nor torch's clipping; None where it is 1
 
 
 def settle(
@@ -116,11 +125,10 @@ def settle(
         return Settled(at_step / clip, total / clip, clipped, rest)
     left = total / (unscaled * clip) if unscaled and clip else 1.0
     if abs(left - 1) <= SAME:
-        left = 1.0
-    by_hand = left < 1 and weights.numel() > 0 and (weights - 1).abs().max().item() <= 1e-3
-    if by_hand:  # every example weighs 1 without it: a clip written by hand
-        return Settled(accumulated * unscaled, unscaled, clip * left, 0.0)
-    return Settled(accumulated * (unscaled * left), unscaled * left, clipped, 0.0)
+        return Settled(accumulated * unscaled, unscaled, clipped, 0.0)
+    if left < 1 and weights.numel() > 0 and (weights - 1).abs().max().item() <= 1e-3:
+        return Settled(accumulated * unscaled, unscaled, clip * left, 0.0, left)  # all is right without it: a clip
+    return Settled(accumulated * (unscaled * left), unscaled * left, clipped, 0.0, left)
 
 
 def seen_before(accumulated: Tensor, before_clip: Tensor, at_step: Tensor, unscaled: float) -> Settled:

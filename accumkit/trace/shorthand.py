@@ -85,6 +85,11 @@ class Shorthand:
             self.settle()
             self.recorder.forward_begins(args, kwargs, location)
 
+    def forward_ends(self, output: Any) -> None:
+        """Hear what a forward call gave, unless it is noted in short."""
+        if self.stage != FORWARD:
+            self.recorder.forward_ends(output)
+
     def _is_usual(self) -> bool:
         recorder, scaling = self.recorder, self.recorder.scaling
         waits = recorder.pieces or recorder.retained or recorder.ready or scaling.waiting or scaling.stepping

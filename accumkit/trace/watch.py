@@ -9,6 +9,7 @@ from typing import Any
 from torch import nn
 
 from accumkit.objective import AccumkitError, Objective
+from accumkit.trace.columns import lowest
 from accumkit.trace.hooks import dismiss, listen
 from accumkit.trace.record import Trace
 from accumkit.trace.recorder import Recorder
@@ -17,7 +18,7 @@ from accumkit.trace.shorthand import Shorthand
 
 @contextmanager
 def watch(
-    model: nn.Module, objective: Objective | None = None, *, accumulation_steps: int, tail: str = "step"
+    model: nn.Module, objective: Objective | None = None, *others: Any, accumulation_steps: int, tail: str = "step"
 ) -> Iterator[Trace]:
     """Trace what a training loop does in the block, and measure what every micro-batch weighs in every update.
 
@@ -69,6 +70,8 @@ def watch(
         raise AccumkitError(f"watch needs the model, an nn.Module; given: {type(model).__name__}")
     if objective is not None and not isinstance(objective, Objective):
         raise AccumkitError(f"objective needs an Objective such as ak.classification(); given: {objective!r}")
+    if others:  # taken at all so that Python, where accumulation_steps is one of them, says that it is missing
+        raise AccumkitError(f"watch needs accumulation_steps= and tail= by name; given without: {others!r}")
     check_steps(accumulation_steps)
     if tail not in ("step", "drop"):
         raise AccumkitError(f'tail needs "step" or "drop"; given: {tail!r}')
@@ -84,7 +87,7 @@ def watch(
         accumulation_steps=accumulation_steps,
         tail=tail,
         unit=objective.unit if objective is not None else None,
-        precision=str(trainable[0].dtype).removeprefix("torch."),
+        precision=str(lowest(trainable)).removeprefix("torch."),
     )
     recorder = Recorder(model, objective, trace)
     recorder = recorder if objective is not None else Shorthand(recorder)

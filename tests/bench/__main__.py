@@ -18,11 +18,18 @@ BENCHES = [
 ]  # each takes ``quick`` and returns a text; a new one is a line here
 
 
+LONG = (
+    "With --quick it takes about 3 minutes where nothing else runs, and several times as long without; "
+    "the limits hold on such a machine alone."
+)
+
+
 def main() -> None:
     """Run every bench and print its table."""
-    parser = argparse.ArgumentParser(prog="python -m tests.bench", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m tests.bench", description=__doc__, epilog=LONG)
     parser.add_argument("--quick", action="store_true", help="fewer rounds: a look, not a figure to quote")
     quick = parser.parse_args().quick
+    print(LONG, end="\n\n", flush=True)
     torch.set_num_threads(1)
     begin = time.perf_counter()
     for bench in BENCHES:
