@@ -106,8 +106,19 @@ class Objective:
         return self.loss(model(batch), batch)
 
 
-def full_precision(output: Tensor) -> Tensor:
-    """Return float16 and bfloat16 outputs as float32: a sum of losses needs more range and digits than they have."""
+def full_precision(output: Any) -> Tensor:
+    """Return a model's output, or the logits in it, with float16 and bfloat16 as float32.
+
+    A sum of losses needs more range and digits than those have.
+    """
+    if not isinstance(output, Tensor):
+        found = getattr(output, "logits", None)
+        if not isinstance(found, Tensor):
+            raise AccumkitError(
+                f"the model gave a {type(output).__name__}, where this objective needs a tensor, or something with "
+                "logits; write one that picks it: ak.Objective(loss=lambda output, batch: ..., count=...)"
+            )
+        output = found
     return output.float() if output.dtype in (torch.float16, torch.bfloat16) else output
 
 
@@ -133,7 +144,8 @@ def classification(
     Returns
     -------
     Objective
-        For outputs of shape (examples, classes, ...) and targets as a batch's last entry or its labels.
+        For outputs of shape (examples, classes, ...), or something with such ``logits``, and targets as a batch's
+        last entry or its labels.
 
     Raises
     ------
@@ -212,7 +224,7 @@ def next_token(
         return labels[:, 1:] if shift else labels
 
     def loss(output: Any, batch: Any) -> Tensor:
-        scores = full_precision(logits(output) if logits else getattr(output, "logits", output))
+        scores = full_precision(logits(output) if logits else output)
         scores, labels = scores[:, :-1] if shift else scores, labels_of(batch)
         if scores.shape[:-1] != labels.shape and labels.dim() > 1:  # labels made one row have their order already
             raise AccumkitError(

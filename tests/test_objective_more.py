@@ -11,6 +11,7 @@ from torch.nn.utils.rnn import pack_sequence
 from torch.utils.data import DataLoader, IterableDataset
 
 import accumkit as ak
+from accumkit import AccumkitError
 from accumkit.batches import SAMPLE, changed, describe, examples_in, remember, tensors_in
 
 LABELS = torch.zeros(4, dtype=torch.long)
@@ -235,3 +236,37 @@ def test_negative_class_weights_are_refused_when_they_are_given():
     with pytest.raises(ak.AccumkitError, match=r"class_weight has a negative entry, -0.5"):
         ak.classification(class_weight=torch.tensor([-0.5, 2.0]))
     assert ak.classification(class_weight=[0, 2]).count((None, torch.tensor([0, 1, 1]))) == 4
+
+
+class Outputs:
+    """What many models of language give: logits and more."""
+
+    def __init__(self, logits):
+        self.logits = logits
+
+
+class Classifier(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.head = nn.Linear(4, 3)
+
+    def forward(self, x):
+        return Outputs(self.head(x))
+
+
+def test_classification_takes_the_logits_of_an_output_that_has_them():
+    torch.manual_seed(0)
+    model, objective = Classifier().double(), ak.classification()
+    batches = [{"x": torch.randn(4, 4).double(), "labels": torch.randint(0, 3, (4,))} for _ in range(4)]
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with ak.watch(model, objective, accumulation_steps=4) as trace:
+        for batch in trace.batches(batches):
+            (F.cross_entropy(model(x=batch["x"]).logits, batch["labels"]) / 4).backward()
+        optimizer.step()
+    assert ak.audit(trace).status == "equivalent"
+    assert len(ak.train_epoch(model, batches, optimizer, objective, accumulation_steps=4).updates) == 1
+
+
+def test_an_output_that_is_no_tensor_is_refused_with_the_way_out():
+    with pytest.raises(AccumkitError, match=r"gave a dict.*ak.Objective"):
+        ak.classification().loss({"scores": torch.zeros(2, 3)}, (None, torch.tensor([0, 1])))

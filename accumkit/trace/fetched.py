@@ -89,7 +89,9 @@ class Fetches:
 
         By identity, then by shared memory, then by equal content, be it used already or not; a batch that
         preprocessing has changed (moved, normalised, augmented) is the next one of its size, unless another that is
-        not yet used is clearly nearer, or one that is used is the same in other units. ``trained``: with gradients, not an evaluation.
+        not yet used is clearly nearer, or one that is used is the same in other units.
+
+        ``trained``: with gradients, which an evaluation has not.
         """
         for entry in reversed(self.queue):  # nearly always the newest, by identity
             for tensor in entry.tensors:

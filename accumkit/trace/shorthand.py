@@ -200,7 +200,9 @@ class Shorthand:
         kept = zip(indices, repeat(epoch), examples, NONE, NONE, NONE, repeat("kept"), lines[2], NONE, NONE, NONE, NONE)
         recorder.updates.append(self._usual_update(epoch, tuple(map(new, repeat(MicroBatch), kept)), location))
         recorder.begun = indices.stop
-        recorder.capture.fetches.sizes[number][0] += len(notes)
+        fetches = recorder.capture.fetches
+        fetches.sizes[number][0] += len(notes)
+        fetches.ahead = bool(fetches.ahead)  # each was trained on as it came
         events.append(new(Event, ("step", recorder.begun - 1, location, None)))
 
     def _usual_update(self, epoch: int, records: tuple[MicroBatch, ...], location: str | None) -> Update:
@@ -231,5 +233,6 @@ class Shorthand:
 
     def _forward(self, examples: int, location: str | None) -> Call:
         self.recorder.note("forward", location)
-        self.recorder.capture.fetches.queue[-1].used = True
+        fetches = self.recorder.capture.fetches
+        fetches.use(fetches.queue[-1])
         return Call(examples, True, self.number)
