@@ -171,23 +171,23 @@ def test_a_layer_unfrozen_inside_a_window(objective):
     assert not verdict.findings
 
 
-def test_a_gradient_left_in_a_frozen_layer_that_the_optimizer_still_holds():
+def with_a_frozen_layer(gradient):
     model = layers()
     model[2].requires_grad_(False)
     for p in model[2].parameters():
-        p.grad = torch.ones_like(p)
-    optimizer = sgd(model)
+        p.grad = gradient(p)
+    return model, sgd(model)
+
+
+def test_a_gradient_left_in_a_frozen_layer_that_the_optimizer_still_holds():
+    model, optimizer = with_a_frozen_layer(torch.ones_like)
     trace, verdict = run(model, [optimizer], {}, lambda: [setattr(p, "grad", None) for p in model[4:].parameters()])
     assert not verdict.ok
     assert all(u.why is not None or u.carried > 0.1 for u in trace.updates)
 
 
 def test_zeros_left_in_frozen_layers_do_no_harm():
-    model = layers()
-    model[2].requires_grad_(False)
-    for p in model[2].parameters():
-        p.grad = torch.zeros_like(p)
-    optimizer = sgd(model)
+    model, optimizer = with_a_frozen_layer(torch.zeros_like)
     _, verdict = run(model, [optimizer], {}, lambda: optimizer.zero_grad(set_to_none=False))
     assert verdict.ok, verdict
 

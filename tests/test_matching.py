@@ -144,6 +144,13 @@ def penalty(model):
     return 1e-3 * sum(p.pow(2).sum() for p in model.parameters())
 
 
+def assert_alike(run):
+    """Both ways of watching see the same, and every micro-batch with its four examples."""
+    measured, events = both(run)
+    assert events == measured
+    assert {m[2] for update in events[0] for m in update} == {4}
+
+
 @pytest.mark.parametrize("with_penalty", [False, True])
 def test_a_second_forward_without_backward_adds_no_examples(with_penalty):
     def run(trace, model, batches, optimizer):
@@ -155,9 +162,7 @@ def test_a_second_forward_without_backward_adds_no_examples(with_penalty):
                 optimizer.step()
                 optimizer.zero_grad()
 
-    measured, events = both(run)
-    assert events == measured
-    assert {m[2] for update in events[0] for m in update} == {4}
+    assert_alike(run)
 
 
 def test_two_forwards_of_one_backward_belong_to_it():
@@ -170,9 +175,7 @@ def test_two_forwards_of_one_backward_belong_to_it():
                 optimizer.step()
                 optimizer.zero_grad()
 
-    measured, events = both(run)
-    assert events == measured
-    assert {m[2] for update in events[0] for m in update} == {4}
+    assert_alike(run)
 
 
 class Fails(torch.autograd.Function):
@@ -218,9 +221,7 @@ def test_what_was_broken_off_is_no_part_of_the_next_micro_batch(where, at):
                     optimizer.zero_grad()
         handle.remove()
 
-    measured, events = both(run)
-    assert events == measured
-    assert {m[2] for update in events[0] for m in update} == {4}
+    assert_alike(run)
 
 
 def test_a_tail_that_is_cleared_through_data_is_dropped_and_does_not_leak():

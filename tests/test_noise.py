@@ -187,7 +187,7 @@ def held(*counts):
 
 
 def test_faint_gradients_take_the_unit_or_the_share_of_the_others():
-    long, none = torch.ones(3, dtype=torch.float64), torch.zeros(3, dtype=torch.float64)
+    long, none = 3**0.5, 0.0
     accumulated = torch.ones(3, dtype=torch.float64)
     gradients = [long, none, long]
     assert filled([0.5, 0.0, 0.5], gradients, held(1, 7, 3), accumulated) == [0.5, 0.5, 0.5]

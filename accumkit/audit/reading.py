@@ -12,6 +12,7 @@ from accumkit.trace.record import MicroBatch, Trace, Update
 
 TOLERANCE = {"float64": 1e-6, "float32": 1e-3}  # of a weight, relative; other precisions:
 LOW_PRECISION = 2e-2
+
 # The ways to divide: from a window's facts to the share of each of its micro-batches. "sum" and "mean" say what
 # the loss does over a micro-batch; W is the window's count, k its micro-batches, N the declared ones. The first that
 # explains all windows is taken, so right ones come first.

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence, Set
 from itertools import chain
 from operator import attrgetter
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from accumkit.batches import leading_size, tensors_in
 from accumkit.objective import Objective
 from accumkit.trace.fetched import Fetches
-from accumkit.trace.graph import KEY, MOST, Tag, tag
+from accumkit.trace.graph import tag
 from accumkit.trace.piece import Call, Piece, detached, mark
 from accumkit.trace.record import Trace
 from accumkit.trace.replay import other_draws, other_states, rng_states
@@ -23,7 +22,6 @@ SHOW_BATCHES = (
     "forward's arguments stand in for the batch where no fetched batch fits them: iterate over a DataLoader, or over "
     "trace.batches(...), to show the targets too"
 )
-UNTAGGED = Tag()  # stands for the graph of a forward call that was noted in short, or that gave nothing
 
 
 class Capture:
@@ -162,24 +160,3 @@ class Capture:
 
 def _autocast(device: str) -> dict[str, torch.dtype]:
     return {k: torch.get_autocast_dtype(k) for k in {"cpu", device} if torch.is_autocast_enabled(k)}
-
-
-def passes_untagged(roots: Tensor | Sequence[Tensor], parameters: Set[int]) -> bool:
-    """Say whether a backward passes the graph of a forward call that has no tag, beside any that have one.
-
-    On its way to parameters (by id) it then meets no tag, and a node of the kind that the tagged ones begin with; a
-    penalty on the parameters themselves has none of these.
-    """
-    stack = [root.grad_fn for root in tensors_in(roots) if root.grad_fn is not None]
-    seen, tagged, kinds, found = set(stack), set(), set(), False
-    while stack and len(seen) <= MOST:
-        node = stack.pop()
-        if node.metadata.get(KEY):
-            tagged.add(node.name())
-            continue
-        kinds.add(node.name())
-        found = found or id(getattr(node, "variable", None)) in parameters
-        below = {child for child, _ in node.next_functions if child is not None} - seen
-        seen |= below
-        stack += below
-    return found and (not tagged or not tagged.isdisjoint(kinds))

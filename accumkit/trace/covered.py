@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from accumkit.trace.columns import Columns
+from accumkit.trace.gradients import length
 from accumkit.trace.pending import Held
 from accumkit.trace.replay import Twin
 
@@ -74,7 +75,7 @@ class _Beside:
 
     def row(self, grads: Sequence[Tensor | None]) -> Tensor:
         row = self.columns.row(grads)
-        return torch.cat([row, row.new_tensor([0.0 if g is None else g.norm().item() for g in grads])])
+        return torch.cat([row, row.new_tensor([0.0 if g is None else length(g) for g in grads])])
 
 
 def _blank(row: Tensor, kept: Tensor | None) -> bool:

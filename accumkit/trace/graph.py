@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from typing import Any
 
 from torch import Tensor
@@ -18,6 +18,9 @@ class Tag:
     """Lives as long as the graph of one forward call's output."""
 
     __slots__ = ("__weakref__",)
+
+
+UNTAGGED = Tag()  # stands for the graph of a forward call that was noted in short, or that gave nothing
 
 
 def tag(output: Any) -> weakref.ref[Tag] | None:
@@ -50,3 +53,24 @@ def reached(roots: Tensor | Sequence[Tensor]) -> set[Tag] | None:
         if len(seen) > MOST:
             return None
     return found
+
+
+def passes_untagged(roots: Tensor | Sequence[Tensor], parameters: Set[int]) -> bool:
+    """Say whether a backward passes the graph of a forward call that has no tag, beside any that have one.
+
+    On its way to parameters (by id) it then meets no tag, and a node of the kind that the tagged ones begin with; a
+    penalty on the parameters themselves has none of these.
+    """
+    stack = [root.grad_fn for root in tensors_in(roots) if root.grad_fn is not None]
+    seen, tagged, kinds, found = set(stack), set(), set(), False
+    while stack and len(seen) <= MOST:
+        node = stack.pop()
+        if node.metadata.get(KEY):
+            tagged.add(node.name())
+            continue
+        kinds.add(node.name())
+        found = found or id(getattr(node, "variable", None)) in parameters
+        below = {child for child, _ in node.next_functions if child is not None} - seen
+        seen |= below
+        stack += below
+    return found and (not tagged or not tagged.isdisjoint(kinds))

@@ -10,9 +10,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from accumkit.trace.columns import lowest
 from accumkit.trace.coupled import Gauge, are_coupled, coupled_without_dropout, in_float64
 from accumkit.trace.covered import why_not_covered
-from accumkit.trace.noise import epsilon, filled, of_a_sum
+from accumkit.trace.noise import filled, of_a_sum
 from accumkit.trace.pending import Held, Open
 from accumkit.trace.piece import Piece, mark
 from accumkit.trace.record import Update
@@ -131,7 +132,7 @@ def measure(window: Open, at_step: Tensor, whole: list[tuple[int, float]] | None
     found.gradient_ratio, found.cosine, found.relative_error = compare(settled.made, reference)
     if found.relative_error > SAME:
         lengths = [abs(held.factor * settled.factor) * gauge.rows(held.increment).norm().item() for held in window.held]
-        found.rounding = of_a_sum(lengths, reference.norm().item(), epsilon(gauge.columns.parameters))
+        found.rounding = of_a_sum(lengths, reference.norm().item(), torch.finfo(lowest(gauge.columns.parameters)).eps)
     if found.auxiliary is not None:
         found.auxiliary *= settled.factor
     found.clip_factor, found.by_hand = settled.clip_factor, settled.by_hand
@@ -185,7 +186,8 @@ def _coefficients(
             return (1 / fit[0]).tolist(), reference
 
     gradients = [rows(twin.gradients(held.pieces, columns)) for held in window.held]
-    lengths = [m.norm().item() / count for m, held in zip(gradients, window.held, strict=True) if not held.leaked]
+    lengths = [m.norm().item() for m in gradients]
+    parted = [length / count for length, held in zip(lengths, window.held, strict=True) if not held.leaked]
     parts = [by_projection(g, m, extra) for g, m in zip(increments, gradients, strict=True)]
     largest = increments.norm(dim=1).max().item()
     found.unexplained = max(rest for _, _, rest in parts) / largest if largest else 0.0
@@ -196,12 +198,12 @@ def _coefficients(
         reference = separate
         elsewhere = any(piece.others is not None for piece in pieces)  # it draws on generators that joining cannot set
         if gauge.first and not gauge.coupled and not elsewhere and found.unexplained <= REPLAYED:
-            found.coupled = coupled_without_dropout(pieces, gauge, lengths)
+            found.coupled = coupled_without_dropout(pieces, gauge, parted)
     elif not gauge.coupled:
         moving = any(not torch.equal(a, b) for a, b in zip(pieces[0].buffers, pieces[-1].buffers, strict=True))
         if not moving and found.unexplained <= REPLAYED:
-            found.coupled = are_coupled(reference, separate, pieces, gauge, lengths)
+            found.coupled = are_coupled(reference, separate, pieces, gauge, parted)
         reference = reference if found.coupled else separate  # joined rows round otherwise than the loop's own
     if extra is not None:
         reference = reference + extra
-    return filled([c for c, _, _ in parts], gradients, window.held, window.accumulated), reference
+    return filled([c for c, _, _ in parts], lengths, window.held, window.accumulated), reference

@@ -5,17 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from accumkit.trace.pending import Held
 
 FAINT = {torch.float64: 5e-11, torch.float32: 3e-5}  # of what .grad holds: a shorter gradient leaves no trace to weigh
 ALIKE = {torch.float64: 1e-6, torch.float32: 1e-3}  # coefficients this near are one
-
-
-def epsilon(parameters: Sequence[nn.Parameter]) -> float:
-    """Return the coarsest rounding among some parameters: of the lowest precision that there is."""
-    return max(torch.finfo(p.dtype).eps for p in parameters)
 
 
 def of_a_sum(lengths: Sequence[float], total: float, eps: float) -> float:
@@ -33,7 +28,7 @@ def of_a_sum(lengths: Sequence[float], total: float, eps: float) -> float:
     return 8 * eps * len(lengths) ** 0.5 * sum(lengths) / total if total else float("inf")
 
 
-def filled(coefficients: list[float], gradients: list[Tensor], held: list[Held], accumulated: Tensor) -> list[float]:
+def filled(coefficients: list[float], lengths: list[float], held: list[Held], accumulated: Tensor) -> list[float]:
     """Return the coefficients, those of faint gradients as the others in the window have them.
 
     A gradient of zero tells nothing of its coefficient, and one that is lost in the rounding of ``.grad`` nothing
@@ -43,12 +38,11 @@ def filled(coefficients: list[float], gradients: list[Tensor], held: list[Held],
     ----------
     coefficients : list of float
         What each held micro-batch's gradient was multiplied by, as measured.
-    gradients : list of Tensor of shape (columns,)
-        The gradients of their summed losses, in float64.
+    lengths : list of float
+        The norms of the gradients of their summed losses.
     accumulated : Tensor of shape (columns,)
         What ``.grad`` came to.
     """
-    lengths = [gradient.norm().item() for gradient in gradients]
     made = [abs(c) * length for c, length in zip(coefficients, lengths, strict=True)]
     typical = abs(coefficients[made.index(max(made))])
     limit = FAINT[accumulated.dtype] * max(accumulated.norm().item(), *made)

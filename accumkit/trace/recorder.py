@@ -12,11 +12,11 @@ from torch.optim import Optimizer
 
 from accumkit.objective import Objective
 from accumkit.trace.aside import ASIDE, put_back
-from accumkit.trace.capture import UNTAGGED, Capture, passes_untagged
+from accumkit.trace.capture import Capture
 from accumkit.trace.clipping import tell_hand_clipping
 from accumkit.trace.feeds import told
 from accumkit.trace.gradients import Gradients
-from accumkit.trace.graph import Tag, reached
+from accumkit.trace.graph import UNTAGGED, Tag, passes_untagged, reached
 from accumkit.trace.leftover import SEVERAL, carried, note_joined, waiting, why_not_second
 from accumkit.trace.listeners import in_closure, step_failed
 from accumkit.trace.meter import Meter

@@ -18,10 +18,7 @@ BENCHES = [
 ]  # each takes ``quick`` and returns a text; a new one is a line here
 
 
-LONG = (
-    "With --quick it takes about 3 minutes where nothing else runs, and several times as long without; "
-    "the limits hold on such a machine alone."
-)
+LONG = "It takes minutes with --quick, and longer without; the limits hold on a machine where nothing else runs."
 
 
 def main() -> None:
