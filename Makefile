@@ -35,7 +35,7 @@ format: $(VENV)/.with-test
 	$(PY) -m ruff format .
 
 browser: $(VENV)/.with-test
-	$(PY) -m pytest -n 2 --dist loadfile -m browser $(ARGS)
+	$(PY) -m pytest -n 2 --dist worksteal -m browser $(ARGS)
 
 bench: $(VENV)/.with-test
 	$(PY) -m tests.bench $(ARGS)

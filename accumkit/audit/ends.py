@@ -7,7 +7,7 @@ from math import isnan
 
 from accumkit.audit.boundary import EVERY, declared_sizes
 from accumkit.audit.clearing import cleared_at, during_evaluation
-from accumkit.audit.findings import Finding, listed, named, number, several, span
+from accumkit.audit.findings import Finding, listed, named, number, several, span, worst_of
 from accumkit.audit.nested import nested
 from accumkit.audit.passed_over import where_missed
 from accumkit.audit.reading import Case
@@ -110,7 +110,7 @@ def stale_gradients(case: Case) -> Finding | None:
             return None
     if not wrong:
         return None
-    worst = max(wrong, key=lambda u: -1.0 if isnan(u.carried) else u.carried)
+    worst = worst_of(wrong, lambda u: 0.0 if isnan(u.carried) else u.carried)
     times = "not finite" if isnan(worst.carried) else f"{number(worst.carried)} times as long as the whole gradient"
     cleared = "" if case.trace.count_of("zero_grad") else "; zero_grad() was never called"
     return Finding(

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from textwrap import fill
+from typing import TypeVar
 
 from accumkit.errors import AccumkitError, several
+
+T = TypeVar("T")
 
 AFFECTS = ("gradient", "update", "cost", "record")
 
@@ -173,6 +176,12 @@ def span(values: Iterable[float]) -> str:
     values = [0.0 if abs(value) < min(ROUNDING, ROUNDING * largest) else value for value in values]
     low, high = number(min(values)), number(max(values))
     return low if low == high else f"{low} to {high}"
+
+
+def worst_of(items: Sequence[T], size: Callable[[T], float]) -> T:
+    """Return the first item whose size is the largest to three digits: which of those is larger, rounding decides."""
+    least = max(map(size, items)) * (1 - 1e-3)
+    return next(item for item in items if size(item) >= least)
 
 
 def named(indices: Iterable[int], noun: str = "update") -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from accumkit.audit.findings import Finding, number, several, span
+from accumkit.audit.findings import Finding, number, several, span, worst_of
 from accumkit.audit.reading import Case
 from accumkit.audit.saying import ORDER, SAME, indices, inner_of, line_of, weights_of, which
 from accumkit.trace.record import Update
@@ -102,7 +102,7 @@ def low_precision_sum(case: Case) -> Finding | None:
     wrong = [u for u in measured if u.accumulated >= FEWEST and u.sum_error > TIMES * u.one_rounding]
     if not wrong:
         return None
-    worst = max(wrong, key=lambda u: u.sum_error)
+    worst = worst_of(wrong, lambda u: u.sum_error)
     return Finding(
         "low-precision-sum",
         f"gradients are added up in {case.trace.precision}: after {several(worst.accumulated, 'micro-batch')} the sum "

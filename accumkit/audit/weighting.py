@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from math import inf, isfinite
 
-from accumkit.audit.findings import Finding, number, span
+from accumkit.audit.findings import Finding, number, span, worst_of
 from accumkit.audit.reading import LEFT_OUT, Case, Window, near
 from accumkit.audit.wording import COUNTED, ONE, SUMMED, backward, indices, where
 
@@ -35,7 +35,7 @@ def _unequal(case: Case, slug: str) -> Finding | None:
     wrong = [w for w in found if not w.even or not (w.equal or w.fair or len(w.left) == w.size)]
     if not wrong:
         return None
-    worst = max(wrong, key=lambda w: max(w.weights) / min(w.weights) if min(w.weights) else inf)
+    worst = worst_of(wrong, lambda w: max(w.weights) / min(w.weights) if min(w.weights) else inf)
     counts = [m.count for m in worst.members if m.count]
     low, high = (f"{number(f(counts))}" for f in (min, max))
     unit = ONE.get(case.trace.unit, "example")

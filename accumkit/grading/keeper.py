@@ -42,9 +42,12 @@ def keep(request: dict, isolated: int) -> dict:
         _copy(Path(request["folder"]), Path(place))
         channel = Path(own, "told")
         channel.touch()
-        job = request | {"place": place, "channel": str(channel), "token": token, "isolated": isolated}
+        allowed = request["seconds"] + (0 if FORKS else STARTING)
+        job = request | {
+            "place": place, "channel": str(channel), "token": token, "isolated": isolated, "allowed": allowed
+        }  # fmt: skip
         process = _Forked(job) if FORKS else _Started(job)
-        why = _watched(process, request["seconds"] + (0 if FORKS else STARTING), request["memory"] * 2**20)
+        why = _watched(process, allowed, request["memory"] * 2**20)
         told = [json.loads(line[len(token) :]) for line in channel.read_text("utf-8", "replace").splitlines()
                 if line.startswith(token)]  # fmt: skip
         _open_up(place)
@@ -74,7 +77,7 @@ def run_job(job: dict) -> None:
     sys.path.insert(0, job["place"])
     with contextlib.suppress(OSError, AttributeError):
         os.nice(5)  # the one that watches comes first
-    reserve = limits.limited(job["memory"], job["seconds"])
+    reserve = limits.limited(job["memory"], job["allowed"])
     try:
         attempt(job["exercise"], job["cells"], tell, reserve)
     except BaseException as error:

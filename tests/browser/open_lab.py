@@ -108,7 +108,7 @@ def wait_until_idle(page) -> None:
 
 def run_all(page, path: Path) -> dict:
     """Run every cell through the menu, save, and return the notebook as JupyterLab saved it."""
-    _choose(page, "Run", "runmenu:run-all")
+    choose(page, "Run", "runmenu:run-all")
     page.wait_for_function("""() => {
         const prompts = [...document.querySelectorAll('.jp-CodeCell .jp-InputPrompt')].map(e => e.textContent);
         return document.querySelector('[data-mime-type="application/vnd.jupyter.error"]')
@@ -131,7 +131,7 @@ def run_all(page, path: Path) -> dict:
 def _saved(page, path: Path) -> dict:
     """Save a notebook through the menu and return what JupyterLab wrote."""
     before, deadline = path.stat().st_mtime_ns, time.monotonic() + SECONDS
-    _choose(page, "File", "docmanager:save")
+    choose(page, "File", "docmanager:save")
     while time.monotonic() < deadline:
         page.wait_for_timeout(100)
         if path.stat().st_mtime_ns != before:
@@ -142,7 +142,27 @@ def _saved(page, path: Path) -> dict:
     raise TimeoutError(f"JupyterLab did not save {path.name} within {SECONDS} s")
 
 
-def _choose(page, menu: str, item: str) -> None:
+def run_more(page, source: str) -> None:
+    """Add a cell at the end of the notebook, and run it."""
+    page.locator(".jp-Notebook-footer").click()
+    page.keyboard.press("Enter")  # to write in it
+    page.locator(".jp-Cell.jp-mod-active .cm-content:focus").wait_for()
+    page.keyboard.insert_text(source)
+    page.keyboard.press("Control+Enter")
+    page.locator(".jp-Cell.jp-mod-active .jp-InputPrompt").filter(has_text=re.compile(r"\d")).wait_for()
+    wait_until_idle(page)
+
+
+def choose_theme(page, theme: str) -> None:
+    """Choose "light" or "dark" in the settings menu, while a notebook is open."""
+    page.locator(".lm-MenuBar-item", has_text=re.compile("^Settings$")).click()
+    page.locator(".lm-Menu-item", has_text=re.compile("^Theme$")).click()
+    page.locator('.lm-Menu-item[data-command="apputils:change-theme"]', has_text=THEMES[theme]).first.click()
+    page.wait_for_function(f"document.body.dataset.jpThemeLight === '{str(theme == 'light').lower()}'")
+
+
+def choose(page, menu: str, item: str) -> None:
+    """Choose an item of a menu, by its command."""
     page.locator(".lm-MenuBar-item", has_text=re.compile(f"^{menu}$")).click()
     page.locator(f'.lm-Menu-item[data-command="{item}"]').first.click()
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 USUAL_FONT, USUAL_POINTS, USUAL_MOST, EDGES = 13, 648, 900, 34  # pixels; points; pixels; pixels beside a picture
 
+LARGER = 1.49  # times the usual size, at least; 1.5 but for a pixel that the browser rounds
+
 # In a panel: what is cut off, the smallest type in its controls and sentences, and of each picture the pixels a point.
 # Pictures are images: each is laid out once more beside the page, to ask where its words are.
 MEASURE = r"""

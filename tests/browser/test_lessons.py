@@ -1,4 +1,7 @@
-"""In a real JupyterLab and a real browser: every lesson opens, runs and answers to its slider, in both themes."""
+"""In a real JupyterLab and a real browser: lessons open, run and answer to their sliders, in both themes and two sizes.
+
+In large type, every panel can be read from the back row, and nothing of it is cut off.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,19 @@ from collections.abc import Callable
 
 import pytest
 from conftest import browser_path
-from open_lab import SECONDS, THEMES, browser, errors_in, open_notebook, run_all, running_lab
+from open_lab import (
+    SECONDS,
+    browser,
+    choose,
+    choose_theme,
+    errors_in,
+    open_notebook,
+    run_all,
+    run_more,
+    running_lab,
+    wait_until_idle,
+)
+from readable import LARGER, measured
 from write_notebooks import notebooks
 
 pytestmark = pytest.mark.browser
@@ -17,6 +32,8 @@ EXERCISES = [path.name for path in notebooks("exercises") if path.name[:3] in ("
 PANEL = ".jp-OutputArea .widget-vbox:has(.noUi-handle)"
 STILL = "details[class^=accumkit-still]"
 HANDLE = ".jp-OutputArea .noUi-handle"
+LARGE = ".jp-OutputArea .accumkit-large"
+SCREENS = ((1280, 720), (1920, 1080))
 SETTLED_MS = 1500  # many times what one answer takes
 
 
@@ -63,48 +80,61 @@ def at_rest(page) -> str:
         seen = now
 
 
-@pytest.mark.parametrize("theme", THEMES)
 @pytest.mark.parametrize("name", LESSONS)
-def test_lesson_runs_and_its_slider_answers(lab, page, name, theme):
-    lab.set_theme(theme)
-    open_notebook(page, lab, name)
+def test_lesson_as_one_works_through_it(lab, page, name):
+    """One visit, since a lesson's run is what takes long: its stills, its run, keys, the other theme, large type."""
+    page.set_viewport_size({"width": 1280, "height": 1000})
+    original = next(path for path in notebooks("notebooks") if path.name == name)
+    (lab.folder / name).write_bytes(original.read_bytes())
+    open_notebook(page, lab, name, as_new=False)
+    a_lesson_that_was_not_run_shows_its_stills(page)
+
+    choose(page, "Edit", "editmenu:clear-all")
     assert errors_in(run_all(page, lab.folder / name)) == []
-    assert page.evaluate("document.body.dataset.jpThemeLight") == str(theme == "light").lower()
     page.wait_for_selector(HANDLE)
     assert page.locator(f"{PANEL} figure img[alt]").count() > 0
     first = at_rest(page)
     second = press(page, "ArrowRight")
     assert second != first
     assert "<figure" in second
-    assert press(page, "ArrowLeft") == first, "the same setting shows the same picture"
     assert page.locator(STILL).count() > 0
     assert page.locator(f"{STILL}:visible").count() == 0, "a live panel and its still show the same picture twice"
-    if theme == "dark":  # once is enough, and a lesson's run is what takes long
-        rapid_keys_end_on_the_right_picture(page)
 
-
-def rapid_keys_end_on_the_right_picture(page) -> None:
-    for _ in range(3):
-        slow = press(page, "ArrowRight")
-    for _ in range(3):
-        press(page, "ArrowLeft")
+    choose_theme(page, "dark")
     page.locator(HANDLE).first.focus()
-    for key in ["ArrowRight"] * 3 + ["ArrowLeft"] * 2 + ["ArrowRight"] * 2:
-        page.keyboard.press(key)  # no waiting in between
-    wait_until(page, lambda: shown(page) == slow, "the picture of the last setting")
-    assert at_rest(page) == slow
+    for way in "Right Left Left Right Right Left Left".split():
+        page.keyboard.press(f"Arrow{way}")  # no waiting in between
+    wait_until(page, lambda: shown(page) == first, "the picture of the setting where the keys ended")
+    assert at_rest(page) == first, "the same setting shows the same picture"
+
+    every_panel_is_large_and_whole(page)
 
 
-@pytest.mark.parametrize("name", LESSONS)
-def test_a_lesson_read_without_running_shows_its_stills(lab, page, name):
-    original = next(path for path in notebooks("notebooks") if path.name == name)
-    (lab.folder / name).write_bytes(original.read_bytes())
-    open_notebook(page, lab, name, as_new=False)
+def a_lesson_that_was_not_run_shows_its_stills(page) -> None:
     still = page.locator(f"{STILL} figure img[alt]").first
     still.scroll_into_view_if_needed()
     assert still.is_visible()
     assert still.evaluate("image => image.complete && image.naturalWidth > 0")
     assert "Error displaying widget" not in page.locator(".jp-Notebook").inner_text()
+
+
+def every_panel_is_large_and_whole(page) -> None:
+    run_more(page, "panels.projector()")
+    for choices in page.locator(".jp-OutputArea .widget-radio-box").all():
+        choices.locator("input").first.check()  # what a prediction reveals is to be read too
+    page.wait_for_timeout(SETTLED_MS)
+    wait_until_idle(page)
+    panels = page.locator(LARGE)
+    assert panels.count() > 0
+    for width, height in SCREENS:
+        page.set_viewport_size({"width": width, "height": height})
+        page.wait_for_timeout(500)
+        for panel in panels.all():
+            panel.scroll_into_view_if_needed()
+            assert "This setting failed" not in panel.text_content()
+            wrong, text, pictures = measured(panel)
+            assert wrong == []
+            assert text >= LARGER and min(pictures, default=LARGER) >= LARGER, (width, text, pictures)
 
 
 @pytest.mark.parametrize("name", EXERCISES)

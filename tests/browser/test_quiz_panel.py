@@ -31,12 +31,13 @@ def chosen() -> dict[str, str]:
     }
 
 
-def append_progress(path: Path) -> None:
-    """Put a cell at the end of a notebook that shows the progress."""
+def quiz_and_progress(path: Path) -> None:
+    """Leave only the quiz in a notebook, and a cell after it that shows the progress."""
     notebook = json.loads(path.read_text(encoding="utf-8"))
+    [quiz] = [cell for cell in notebook["cells"] if cell["id"] == "quiz"]
+    quiz["source"] = ["from accumkit import panels\n", *quiz["source"]]
     source = 'import accumkit as ak\n\nak.progress(name="Ada")'
-    cell = {"cell_type": "code", "id": "tell", "metadata": {}, "outputs": [], "execution_count": None, "source": source}
-    notebook["cells"].append(cell)
+    notebook["cells"] = [quiz, quiz | {"id": "tell", "source": source}]
     path.write_text(json.dumps(notebook), encoding="utf-8")
 
 
@@ -81,7 +82,7 @@ def test_a_learner_answers_by_keyboard_and_finds_it_in_the_progress(page, tmp_pa
 
         # Another day, in the other theme: the quiz stays handed in, and the progress has it.
         lab.set_theme("dark")
-        append_progress(tmp_path / course.START)
+        quiz_and_progress(tmp_path / course.START)
         open_notebook(page, lab, course.START)
         assert errors_in(run_all(page, tmp_path / course.START)) == []
         said(page, "Handed in: your answers are kept.")
