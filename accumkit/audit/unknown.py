@@ -34,9 +34,9 @@ def unknowns(case: Case, differs: bool) -> Iterator[str]:
     if over := perhaps_passed_over(case):
         yield over
     if case.trace.unit is None:
-        rest = "" if differs else "; the order of the events alone shows no fault"
+        alone = "; the order of the events alone shows no fault, and `p.grad.data.zero_()`, say, is no event"
         yield (
-            f"No objective was given, so no share was measured{rest}. "
+            f"No objective was given, so no share was measured{'' if differs else alone}. "
             "Give ak.watch an objective, such as ak.classification()."
         )
         return
