@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from pathlib import Path
 
@@ -151,7 +152,12 @@ def main(arguments: list[str] | None = None) -> int:
     if unknown:  # said by the command that does not know them, under its own usage
         told.command.error(f"not understood: {' '.join(unknown)}; --help says what this command takes")
     try:
-        return told.run(told)
+        code = told.run(told)
+        sys.stdout.flush()
+        return code
+    except BrokenPipeError:  # whoever reads has read enough, as `head` does
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
     except AccumkitError as error:
         print(f"accumkit: {error}", file=sys.stderr)
         return 1

@@ -67,6 +67,7 @@ def start(directory: Path, port: int = 8888, browser: bool = True) -> None:
     taken = port if port not in (0, server.port) else None
     server.io_loop.add_callback(announce, address(server), directory, browser, taken)  # runs once the server listens
     server.start()
+    print(f"\nStopped; what you saved is in {directory}")
 
 
 def check_port(port: int) -> None:

@@ -183,3 +183,11 @@ def test_a_clock_that_was_ahead_is_a_remark_and_no_reason_to_leave_a_file_out(tm
     collected = collect(tmp_path, PROBLEMS)
     assert collected.refused == ()
     assert rows(collected.learners, LEARNERS)["ann"]["remark"] == f"noted at {later}, in the future: a clock was ahead"
+
+
+def test_what_jupyterlab_keeps_beside_the_progress_is_no_progress(folder):
+    before = collect(folder, PROBLEMS).refused
+    for inner in ("labconfig", "workspaces"):
+        (folder / "ada" / ".accumkit" / inner).mkdir()
+        (folder / "ada" / ".accumkit" / inner / "settings.json").write_text("{}", encoding="utf-8")
+    assert collect(folder, PROBLEMS).refused == before

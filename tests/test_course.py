@@ -253,6 +253,7 @@ def test_lab_opens_on_the_first_lesson_with_its_token(work, tmp_path):
         process.terminate()
         process.wait(timeout=20)
     assert f"{course.START}: new" in said.read_text() and said.read_text().count("token=") == 1
+    assert said.read_text().endswith(f"Stopped; what you saved is in {work}\n")
     assert "is taken" not in said.read_text()
 
 

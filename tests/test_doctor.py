@@ -162,3 +162,14 @@ def test_a_course_that_is_not_there_is_a_sentence(monkeypatch, capsys, tmp_path)
     monkeypatch.setattr(main.course, "__file__", str(tmp_path / "site" / "accumkit" / "course.py"))
     assert main.main(["lab"]) == 1
     assert "installed without its course" in capsys.readouterr().err
+
+
+@pytest.mark.skipif(os.name == "nt", reason="a pipe that is closed is another error there")
+def test_whoever_stops_reading_gets_no_traceback():
+    reads, writes = os.pipe()
+    os.close(reads)
+    try:
+        done = subprocess.run([sys.executable, "-m", "accumkit", "doctor"], stdout=writes, stderr=subprocess.PIPE)
+    finally:
+        os.close(writes)
+    assert (done.returncode, done.stderr) == (1, b"")

@@ -257,3 +257,46 @@ def test_right_loops_that_divide_and_clip_by_hand(limit, sizes):
         assert clipped_by_hand(limit, "mean/k", sizes=sizes).ok
         assert clipped_by_hand(limit, "mean", lambda members: 1 / len(members), sizes=sizes).ok
         assert clipped_by_hand(limit, "mean", lambda members: one_over_count(members) * sizes[0], sizes=sizes).ok
+
+
+@pytest.mark.parametrize(
+    ("divisor", "said"), [(8, "divided by 8, where a window has 4"), (2, "divided by 2,"), (0.3, "")]
+)
+def test_a_mean_divided_by_another_number(divisor, said):
+    verdict = watched(batches(8, dtype=torch.float64), summed(1.0), 4 * divisor, dtype=torch.float64)
+    assert (verdict.status, names(verdict)) == ("equivalent up to scale", [])
+    assert ("If the loss is a micro-batch's mean, it is " in verdict.reason) == bool(said)
+    assert said in verdict.reason
+
+
+def test_a_loop_that_keeps_to_another_number_than_the_one_it_is_given():
+    data = batches(10)
+    torch.manual_seed(0)
+    model = nn.Linear(20, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.0)
+    with ak.watch(model, ak.regression(), accumulation_steps=7) as trace:
+        for i, (x, y) in enumerate(trace.batches(data), 1):
+            (F.mse_loss(model(x), y) / (4 if i <= 8 else 2)).backward()
+            if i % 4 == 0 or i == len(data):
+                optimizer.step()
+                optimizer.zero_grad()
+    verdict = ak.audit(trace)
+    assert verdict.status == "cannot tell"
+    assert "Windows of 4 micro-batches do not follow from accumulation_steps=7: declare accumulation_steps=4 " in (
+        verdict.reason
+    )
+
+
+@pytest.mark.parametrize(("cleared", "said"), [(1, "so nothing is accumulated"), (4, "takes the gradients before it")])
+def test_a_step_after_every_micro_batch_says_whether_gradients_pile_up(cleared, said):
+    torch.manual_seed(0)
+    model = nn.Linear(20, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    with ak.watch(model, ak.regression(), accumulation_steps=4) as trace:
+        for i, (x, y) in enumerate(trace.batches(batches(8)), 1):
+            (F.mse_loss(model(x), y) / 4).backward()
+            optimizer.step()
+            if i % cleared == 0:
+                optimizer.zero_grad()
+    verdict = ak.audit(trace)
+    assert names(verdict)[0] == "step-every-micro-batch" and said in verdict.findings[0].evidence

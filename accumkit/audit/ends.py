@@ -16,7 +16,8 @@ from accumkit.trace.record import MicroBatch, Update
 
 # of a gradient; beside one that a scaler's scale is still in, what is left over is small, and wrong all the same
 LEFT_OVER = 1e-9
-AT_THE_END = "step for the short last window too: `or i + 1 == len(loader)` in the condition"
+AT_THE_END = "step for the short last window too, divided by its own number: `or i + 1 == len(loader)` in the condition"
+DECLARED = 'declare it: `ak.watch(..., tail="drop")`'
 GIVEN = "give the batches of the short last window a backward too, and a step at its end"
 TOGETHER = (
     "let every batch reach the condition that ends a window: a `continue` (or `break`) before it leaves out the step "
@@ -29,10 +30,12 @@ def step_every_micro_batch(case: Case) -> Finding | None:
     if case.boundary.kind != "every micro-batch":
         return None
     windows = case.boundary.windows
+    piled = any((u.carried or 0.0) > LEFT_OVER for u in windows)
+    so = "and each takes the gradients before it once more" if piled else "so nothing is accumulated"
     return Finding(
         "step-every-micro-batch",
         f"{several(len(windows), 'step')} for {several(len(windows), 'micro-batch')}: every window holds 1 micro-batch "
-        f"instead of {case.steps}, so nothing is accumulated",
+        f"instead of {case.steps}, {so}",
         windows[0].location,
         f"step only where a window ends, `if (i + 1) % {case.steps} == 0 or i + 1 == len(loader):`, with "
         "`optimizer.step()` and `optimizer.zero_grad()` both inside that if",
@@ -149,7 +152,7 @@ def tail_leaked(case: Case) -> Finding | None:
         f"In {named(_indices(wrong))}{lost}",
         step,
         f"{TOGETHER if missed else AT_THE_END}; where it is to be left out, clear its gradients before the next pass "
-        'and declare `tail="drop"`',
+        f"and {DECLARED}",
         "gradient",
         _indices(wrong),
     )
@@ -201,7 +204,7 @@ def tail_dropped(case: Case) -> Finding | None:
         seen + never,
         # the line of the step that comes too rarely, not of a zero_grad that only clears what it left
         updates[-1].location if updates else gone[-1].location if gone else None,
-        f'{change}; where it is left out on purpose, declare `tail="drop"`',
+        f"{change}; where it is left out on purpose, {DECLARED}",
         "update",
     )
 

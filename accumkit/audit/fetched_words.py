@@ -79,5 +79,6 @@ def perhaps_passed_over(case: Case) -> str | None:
         f"No window was made of {last} of {'the pass' if len(unrun) == 1 else 'each pass'}: fetched, and without a "
         f"backward. If {'it was' if one else 'they were'} left out for what {'it holds' if one else 'they hold'} "
         "(values that are not finite, no target), the updates are right; if short last windows are never trained on, "
-        'the tail is dropped (tail-dropped): give it a backward and a step, or declare `tail="drop"`.'
+        "the tail is dropped (tail-dropped): give it a backward and a step, or declare it: "
+        '`ak.watch(..., tail="drop")`.'
     )

@@ -99,7 +99,7 @@ def _differences(case: Case, explained: set[int]) -> Iterator[str]:
     if touched and not case.trace.coupled:
         yield (
             f"Every example weighs 1 in {_of(touched)}, but the gradient at the step differs from the big batch's by "
-            f"{span(u.relative_error for u in touched)} of its length: something else has changed it."
+            f"{span(u.relative_error for u in touched)} times its length: something else has changed it."
         )
 
 
@@ -145,11 +145,25 @@ def _scale(case: Case) -> str:
         return (
             f"Every example counts the same over the whole run, and its loss {how}: right if a summed loss is meant "
             f"and the learning rate was chosen for it. For the mean, divide by the count of the window."
-            f"{_differing(case)}{turned}"
+            f"{_another_divisor(case)}{_differing(case)}{turned}"
         )
     length = number(abs(factor))
     longer = "" if length == "1" else f": a constant factor, as a learning rate {length} times as large would be"
     return f"Every example weighs {number(factor)} instead of 1, the same over the whole run{longer}.{turned}"
+
+
+def _another_divisor(case: Case) -> str:
+    """Say by what the mean of a micro-batch may be divided, where that is another whole number than N."""
+    counts = {m.count for w in case.windows for m in w.members}
+    if len(counts) != 1 or not all(counts):
+        return ""
+    divisor = 1 / (case.constant[1] * counts.pop())
+    if round(divisor) < 2 or abs(divisor - round(divisor)) > 2 * case.tolerance * divisor:
+        return ""
+    return (
+        f" If the loss is a micro-batch's mean, it is divided by {round(divisor)}, where a window has "
+        f"{span(w.size for w in case.windows)} micro-batches: divide by that number."
+    )
 
 
 def _differing(case: Case) -> str:

@@ -25,6 +25,9 @@ def unknowns(case: Case, differs: bool) -> Iterator[str]:
             meant = f", and {boundary.how}: they may serve several purposes (two networks, two losses)"
         elif _grows(sizes, case.steps):
             meant = "; they grow, as in a warm-up: if that is meant, nothing is wrong with them"
+        elif common := _one_number(sizes):
+            shown = str(common)
+            meant = f": declare accumulation_steps={common} if that is meant, else let the loop use the number declared"
         else:
             meant = "; declare the one that is meant, or look where the boundary's condition holds"
         fair = " Every example weighs 1 in its own window." if _all_fair(case) else ""
@@ -121,6 +124,12 @@ def _unmeasured(update: Update) -> bool:
 
 def _all_fair(case: Case) -> bool:
     return len(case.windows) == len(case.boundary.windows) and all(w.fair for w in case.windows)
+
+
+def _one_number(sizes: list[int]) -> int | None:
+    """Return the N of a loop that keeps to one: most windows have it, and only the ends of passes are shorter."""
+    largest = max(sizes)
+    return largest if sizes.count(largest) > 1 and 2 * sizes.count(largest) >= len(sizes) else None
 
 
 def _grows(sizes: list[int], steps: int) -> bool:

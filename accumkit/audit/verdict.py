@@ -98,7 +98,7 @@ def audit(trace: Trace) -> Verdict:
     """
     if not isinstance(trace, Trace):
         raise AccumkitError(
-            f"audit was given a {type(trace).__name__}; it needs the trace of a watched loop: "
+            f"audit was given an object of type {type(trace).__name__}; it needs the trace of a watched loop: "
             "with ak.watch(model, objective, accumulation_steps=4) as trace: your_loop(); then ak.audit(trace)"
         )
     case = read(trace)

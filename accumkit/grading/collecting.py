@@ -86,10 +86,12 @@ def collect(folder: Path, problems: Mapping[str, Problem], out: Path | None = No
 def files(folder: Path) -> Iterator[Path]:
     """Yield what may be progress files: ``*.json``, in hidden folders only the kit's own; links are passed over."""
     for here, folders, names in os.walk(folder):
-        folders[:] = sorted(name for name in folders if name == OWN or not name.startswith((".", "__")))
+        own = Path(here).name == OWN
+        inside = [] if own else folders  # JupyterLab's settings and open tabs are beside the progress
+        folders[:] = sorted(name for name in inside if name == OWN or not name.startswith((".", "__")))
         for name in names:
             path = Path(here, name)
-            wanted = name == progress.FILE if Path(here).name == OWN else path.suffix.lower() == ".json"
+            wanted = name == progress.FILE if own else path.suffix.lower() == ".json"
             if wanted and not name.startswith(".") and not path.is_symlink():
                 yield path
 

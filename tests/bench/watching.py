@@ -70,8 +70,8 @@ def opened_and_closed() -> Callable[[], None]:
 def bench(quick: bool) -> str:
     """Return the tables."""
     torch.manual_seed(1)
-    micro_batches, rounds = (128, 4) if quick else (256, 12)
-    vectors = [(torch.randn(8, 64), torch.randint(0, 10, (8,))) for _ in range(4 * micro_batches)]
+    micro_batches, rounds = 128, 4 if quick else 25
+    vectors = [(torch.randn(8, 64), torch.randint(0, 10, (8,))) for _ in range(8 * micro_batches)]
     rows = interleaved(runs_of(mlp, vectors, None), len(vectors), rounds, {"watched": 1.2})
     (opened, *_) = interleaved({"opened": opened_and_closed()}, 1, 4 * rounds, {})
     tables = [
