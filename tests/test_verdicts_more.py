@@ -6,6 +6,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
 
 import accumkit as ak
 
@@ -300,3 +301,79 @@ def test_a_step_after_every_micro_batch_says_whether_gradients_pile_up(cleared, 
                 optimizer.zero_grad()
     verdict = ak.audit(trace)
     assert names(verdict)[0] == "step-every-micro-batch" and said in verdict.findings[0].evidence
+
+
+def watched_loop(train, micro_batches, steps=4, size=4):
+    """Return the verdict on a loop over a DataLoader with a small classifier in float64."""
+    torch.manual_seed(0)
+    data = TensorDataset(
+        torch.randn(micro_batches * size, 6, dtype=torch.float64), torch.arange(micro_batches * size) % 3
+    )
+    model = nn.Linear(6, 3).double()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with ak.watch(model, ak.classification(), accumulation_steps=steps) as trace:
+        train(model, DataLoader(data, batch_size=size), optimizer)
+    return ak.audit(trace)
+
+
+@pytest.mark.parametrize("epochs", [1, 2])
+@pytest.mark.parametrize("micro_batches", [8, 9, 10, 12, 13, 16, 25, 40])
+def test_a_condition_that_passes_over_the_first_boundary(micro_batches, epochs):
+    def train(model, loader, optimizer):
+        for _ in range(epochs):
+            for i, (x, y) in enumerate(loader):
+                (F.cross_entropy(model(x), y) / 4).backward()
+                if i > 0 and i % 4 == 0:
+                    optimizer.step()
+                    optimizer.zero_grad()
+
+    assert names(watched_loop(train, micro_batches))[0] == "off-by-one"
+
+
+@pytest.mark.parametrize("steps", [2, 4])
+@pytest.mark.parametrize(("wrong", "named"), [(False, []), (True, ["scheduler-every-micro-batch"])])
+def test_one_line_that_steps_several_schedulers(steps, wrong, named):
+    def train(model, loader, optimizer):
+        more = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=0.1)
+        schedulers = [torch.optim.lr_scheduler.StepLR(each, 100) for each in (optimizer, more)]
+        more.step()
+        for i, (x, y) in enumerate(loader, 1):
+            (F.cross_entropy(model(x), y) / steps).backward()
+            if i % steps == 0:
+                optimizer.step()
+                optimizer.zero_grad()
+            if wrong or i % steps == 0:
+                for scheduler in schedulers:
+                    scheduler.step()
+
+    assert names(watched_loop(train, 12, steps)) == named
+
+
+def test_sums_kept_beside_a_very_small_model():
+    def train(model, loader, optimizer):
+        sums = [torch.zeros_like(p) for p in model.parameters()]
+        for i, (x, y) in enumerate(loader, 1):
+            optimizer.zero_grad()
+            F.cross_entropy(model(x), y).backward()
+            for total, p in zip(sums, model.parameters(), strict=True):
+                total += p.grad
+            if i % 4 == 0:
+                for total, p in zip(sums, model.parameters(), strict=True):
+                    p.grad = total / 4
+                optimizer.step()
+                sums = [torch.zeros_like(p) for p in model.parameters()]
+
+    assert watched_loop(train, 12).ok
+
+
+def test_inputs_that_are_not_finite_are_no_buffer_that_is_used_again():
+    def train(model, loader, optimizer):
+        loader.dataset.tensors[0][5] = float("nan")
+        for i, (x, y) in enumerate(loader, 1):
+            (F.cross_entropy(model(x), y) / 4).backward()
+            if i % 4 == 0:
+                optimizer.step()
+                optimizer.zero_grad()
+
+    reason = watched_loop(train, 4).reason
+    assert "the gradient is not finite" in reason and "written again" not in reason

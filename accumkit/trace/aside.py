@@ -40,7 +40,7 @@ def put_back(window: Open, at_step: Tensor | None, gradients: Gradients) -> bool
         return False
     if at_step is None:  # other tensors are in .grad since the last backward; what is in them is not looked at
         return gradients.replaced() and _kept(gone)
-    if any(h.increment is None for h in held) or 10 * len(held) > at_step.numel():
+    if any(h.increment is None for h in held) or 3 * len(held) > at_step.numel():
         return False
     target = at_step.double()
     if not target.any() or not torch.isfinite(target).all():

@@ -14,7 +14,7 @@ from accumkit.batches import leading_size, tensors_in
 from accumkit.objective import Objective
 from accumkit.trace.fetched import Fetches
 from accumkit.trace.graph import tag
-from accumkit.trace.piece import Call, Piece, detached, mark
+from accumkit.trace.piece import Call, Piece, as_marked, detached, mark
 from accumkit.trace.record import Trace
 from accumkit.trace.replay import other_draws, other_states, rng_states
 
@@ -141,7 +141,7 @@ class Capture:
         """At a window's end: go on with copies of inputs only where their memory is written again."""
         caught = [p for p in pieces if p.originals]
         if caught:
-            self.copying = any(mark(p.originals) != p.marks for p in caught)
+            self.copying = not all(as_marked(p.marks, p.originals) for p in caught)
 
     def count_epochs(self) -> None:
         """Fill in the trace's sizes of epochs: trained on, fetched, and in the loader."""

@@ -15,7 +15,7 @@ from accumkit.trace.coupled import Gauge, are_coupled, coupled_without_dropout, 
 from accumkit.trace.covered import why_not_covered
 from accumkit.trace.noise import filled, of_a_sum
 from accumkit.trace.pending import Held, Open
-from accumkit.trace.piece import Piece, mark
+from accumkit.trace.piece import Piece, as_marked
 from accumkit.trace.record import Update
 from accumkit.trace.shares import (
     SAME,
@@ -83,7 +83,7 @@ def why_not(window: Open, versions: list[int]) -> str | None:
         return "the objective's count is not a finite number"
     if any(held.count < 0 for held in window.held):
         return "the objective's count is negative"
-    if any(piece.marks != mark(piece.tensors) for held in window.held for piece in held.pieces):
+    if not all(as_marked(piece.marks, piece.tensors) for held in window.held for piece in held.pieces):
         return (
             "the memory of a micro-batch's inputs was written again before the step (a loader that reuses one "
             "buffer, or preprocessing in place); later windows are watched on copies"

@@ -154,7 +154,7 @@ def scheduler_step(original: Callable) -> Callable:
         finally:
             here.scheduler -= 1
         if not inner:
-            tell("note", "scheduler step", where(caller), _planned(self))
+            tell("note", "scheduler step", where(caller), _planned(self), id(self))
         return result
 
     return step

@@ -127,6 +127,7 @@ class Trace:
     fetched_sizes: list[int] = field(default_factory=list)  # batches fetched in each pass, trained on or not
     loader_sizes: list[int] = field(default_factory=list)  # batches that its loader had, -1 where it did not say
     scalers: list[str | None] = field(default_factory=list)  # each GradScaler's line; None: made before the watch
+    schedulers: set[int] = field(default_factory=set)  # the id of each that stepped
     graphs_kept: int = 0  # micro-batches whose graph was alive at the next update's step; with an objective
     graphs_retained: int = 0  # backward calls with retain_graph=True whose graph was not used again
     coupled: list[str] = field(default_factory=list)  # layers that mix the examples of a micro-batch, by name

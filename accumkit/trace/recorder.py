@@ -268,7 +268,8 @@ class Recorder(Touches):
         self.capture.fetches.queue.clear()
 
     # small things
-    def note(self, kind: str, location: str | None, value: float | None = None) -> None:
+    def note(self, kind: str, location: str | None, value: float | None = None, scheduler: int | None = None) -> None:
+        self.trace.schedulers |= {scheduler} - {None}
         self._event(kind, location, value)
 
     def failed(self, error: Exception) -> None:
