@@ -330,6 +330,7 @@ def test_a_condition_that_passes_over_the_first_boundary(micro_batches, epochs):
     assert names(watched_loop(train, micro_batches))[0] == "off-by-one"
 
 
+@pytest.mark.filterwarnings("ignore:Detected call of `lr_scheduler.step")  # torch's own, where it comes too early
 @pytest.mark.parametrize("steps", [2, 4])
 @pytest.mark.parametrize(("wrong", "named"), [(False, []), (True, ["scheduler-every-micro-batch"])])
 def test_one_line_that_steps_several_schedulers(steps, wrong, named):

@@ -205,11 +205,8 @@ def _kind(by_pass: Ends, overall: tuple[int, ...], total: int, steps: int, windo
         first = next((inner[0] for inner, _ in ends if inner), 0)
         # over the whole run, 1 and then 2 each may as well be a warm-up
         clear = (longest > 1 and steps > 2) if ends is run else (longest > 1 or first in (1, steps - 1))
-        if (
-            (0 < first < steps or first == steps + 1)
-            and clear
-            and _fits(ends, lambda n, first=first: range(first, n, steps))
-        ):
+        shifted = 0 < first < steps or first == steps + 1
+        if shifted and clear and _fits(ends, lambda n, first=first: range(first, n, steps)):
             return "wrong count", f"the first step after {first}, then one after every {steps}"
         for gap in range(steps):
             if steps > 2 and max(n for _, n in ends) > steps and _fits(
