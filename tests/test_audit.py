@@ -373,7 +373,7 @@ def test_html_comes_from_the_renderer_or_is_the_table(monkeypatch):
 
 
 def test_audit_of_something_else():
-    with pytest.raises(ak.AccumkitError, match=r"given a Problem; it needs the trace of a watched loop"):
+    with pytest.raises(ak.AccumkitError, match=r"of type Problem; it needs the trace of a watched loop"):
         ak.audit(Problem(None, None, None))
 
 

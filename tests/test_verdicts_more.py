@@ -10,6 +10,8 @@ from torch.utils.data import DataLoader, TensorDataset
 
 import accumkit as ak
 
+CLASSES = ak.classification()
+
 
 def names(verdict):
     return [finding.pitfall for finding in verdict.findings]
@@ -303,7 +305,7 @@ def test_a_step_after_every_micro_batch_says_whether_gradients_pile_up(cleared, 
     assert names(verdict)[0] == "step-every-micro-batch" and said in verdict.findings[0].evidence
 
 
-def watched_loop(train, micro_batches, steps=4, size=4):
+def watched_loop(train, micro_batches, steps=4, size=4, objective=CLASSES):
     """Return the verdict on a loop over a DataLoader with a small classifier in float64."""
     torch.manual_seed(0)
     data = TensorDataset(
@@ -311,7 +313,7 @@ def watched_loop(train, micro_batches, steps=4, size=4):
     )
     model = nn.Linear(6, 3).double()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    with ak.watch(model, ak.classification(), accumulation_steps=steps) as trace:
+    with ak.watch(model, objective, accumulation_steps=steps) as trace:
         train(model, DataLoader(data, batch_size=size), optimizer)
     return ak.audit(trace)
 
@@ -331,9 +333,10 @@ def test_a_condition_that_passes_over_the_first_boundary(micro_batches, epochs):
 
 
 @pytest.mark.filterwarnings("ignore:Detected call of `lr_scheduler.step")  # torch's own, where it comes too early
+@pytest.mark.parametrize("objective", [None, CLASSES], ids=["events only", "measured"])
 @pytest.mark.parametrize("steps", [2, 4])
 @pytest.mark.parametrize(("wrong", "named"), [(False, []), (True, ["scheduler-every-micro-batch"])])
-def test_one_line_that_steps_several_schedulers(steps, wrong, named):
+def test_one_line_that_steps_several_schedulers(steps, wrong, named, objective):
     def train(model, loader, optimizer):
         more = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=0.1)
         schedulers = [torch.optim.lr_scheduler.StepLR(each, 100) for each in (optimizer, more)]
@@ -347,7 +350,7 @@ def test_one_line_that_steps_several_schedulers(steps, wrong, named):
                 for scheduler in schedulers:
                     scheduler.step()
 
-    assert names(watched_loop(train, 12, steps)) == named
+    assert names(watched_loop(train, 12, steps, objective=objective)) == named
 
 
 def test_sums_kept_beside_a_very_small_model():

@@ -102,8 +102,9 @@ class Meter:
                 found = measure(window, at_step, whole, gauge)
                 self.draws = self.draws or (before is not None and other_draws(before, other_states()))
         except Exception as error:  # the reader's model or objective, on a copy
-            hint = f"{SHOW_BATCHES}; " if any(piece.number < 0 for piece in pieces) else ""
-            return unmeasured(window, count, f"{hint}running the window again raised {type(error).__name__}: {error}")
+            why = f"running the window again with the objective raised {type(error).__name__}: {error}"
+            hint = f"; {SHOW_BATCHES}" if any(piece.number < 0 for piece in pieces) else ""
+            return unmeasured(window, count, why + hint)
         self.number += 1
         if any(piece.drew for piece in pieces):
             self.masks[window.held[0].index] = masks_of(window)

@@ -156,13 +156,14 @@ class Shorthand:
             self.settle()
             self.recorder.zero_grad(owner, location)
 
-    def note(self, kind: str, location: str | None, value: float | None = None) -> None:
+    def note(self, kind: str, location: str | None, value: float | None = None, scheduler: int | None = None) -> None:
         """Hear of what needs no thought."""
         if not self.notes and self.stage == NOTHING:
+            self.recorder.trace.schedulers |= {scheduler} - {None}
             self.past.append((kind, value, location))
         else:
             self.settle()
-            self.recorder.note(kind, location, value)
+            self.recorder.note(kind, location, value, scheduler)
 
     def _is_first(self, optimizer: Optimizer) -> bool:
         return self.recorder.stepped is None and self.gradients.held_by(optimizer)
