@@ -18,11 +18,6 @@ from accumkit.trace.piece import Call, Piece, as_marked, detached, mark
 from accumkit.trace.record import Trace
 from accumkit.trace.replay import other_draws, other_states, rng_states
 
-SHOW_BATCHES = (
-    "forward's arguments stand in for the batch where no fetched batch fits them: iterate over a DataLoader, or over "
-    "trace.batches(...), to show the targets too"
-)
-
 
 class Capture:
     """Turns forward calls into pieces."""
@@ -51,13 +46,15 @@ class Capture:
         given = tensors_in((args, kwargs)) if kwargs else tensors_in(args)
         examples = leading_size(given, given) if given else 0
         entry = self.fetches.match(given, examples)
-        training, number = self.model.training, -1
+        training = self.model.training
         again = entry is None and training and self.fetches.restarted(given)
         if entry is not None:
             number = entry.epoch
             self.fetches.use(entry)
             if not given and entry.tensors:
                 examples = leading_size(entry.tensors, entry.batch)
+        else:
+            number = self.fetches.torn_pass
         if self.objective is None:
             return Call(examples, training, number, again)
         batch = entry.batch if entry is not None else (kwargs or args)
@@ -113,10 +110,18 @@ class Capture:
         except Exception as error:  # the reader's function, on whatever the loop fed
             self.reason(
                 f"the objective's count raised {type(error).__name__} ({error}) for a batch of type "
-                f"{type(batch).__name__}; {SHOW_BATCHES}"
+                f"{type(batch).__name__}; {self.stand_in()}"
             )
             return float("nan")
         return int(count) if count.is_integer() else count
+
+    def stand_in(self) -> str:
+        """Say what stands in for a batch that is not known, why that may be, and what to do."""
+        most = f", and of batches fetched ahead only the last {self.fetches.most} are kept" if self.fetches.torn else ""
+        return (
+            f"forward's arguments stand in for the batch where no fetched batch fits them{most}: iterate over a "
+            "DataLoader, in each pass anew, or over trace.batches(...), to show the targets too"
+        )
 
     def finish(self, piece: Call, output: Any) -> None:
         """Note, after its forward, its graph and, where it may run again, whether it drew random numbers."""

@@ -6,12 +6,14 @@ import weakref
 from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import takewhile
+from math import inf
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from accumkit.objective import tensors_in
+from accumkit.trace.earlier import Earlier, weakly
 
 UNLIKE = 0.2  # 1 - correlation up to which a tensor may be a batch that preprocessing has changed
 SAME = 1e-7  # the same up to a change as of units, or to half precision
@@ -30,6 +32,7 @@ class Fetched:
     used: bool = False
     evaluated: bool = False  # fed forward without gradients
     rows_used: int = 0  # of a batch that the loop splits
+    repeated: bool = False  # used in an earlier window of this pass too
 
     def part(self, begin: int, end: int) -> Fetched:
         """Return some rows of it; the loop splits its batches."""
@@ -57,6 +60,12 @@ class Fetches:
         """``most``: batches remembered, for loops that fetch and never train on them."""
         self.most = most
         self.queue: list[Fetched] = []
+        self.torn: set[int] = set()  # passes of which batches had to be forgotten unused: order says nothing there
+        self.torn_pass = -1  # that of the last forward, where it fits no batch that is kept
+        self.earlier = Earlier(most)
+        self.done: dict[int, int] = {}  # by pass: batches used in windows that are closed
+        self.next_pass: dict[int, int] = {}  # over the list of what a pass had fetched
+        self.whole: dict[int, int] = {}  # by such a pass: batches in the list
         self.ahead: bool | None = None  # the loop trains on batches after it fetched others; None: on nothing yet
         self.passes = -1
         self.sizes: dict[int, list[int]] = {}  # by pass: batches fetched, and the loader's own length or -1
@@ -66,6 +75,8 @@ class Fetches:
 
     def start(self, length: int, size: int | None) -> int:
         """Note that a loader of ``length`` batches of ``size`` examples begins a pass; return the pass's number."""
+        if not self.queue:
+            self.torn.clear()
         self.passes += 1
         self.batch_sizes[self.passes] = size
         self.sizes[self.passes] = [0, length]
@@ -76,7 +87,9 @@ class Fetches:
         self.sizes[number][0] += 1
         self.queue.append(Fetched(batch, number, tensors_in(batch), self.batch_sizes[number]))
         if len(self.queue) > self.most:
-            del self.queue[0]
+            if not self.queue[0].used and not self.queue[0].evaluated:
+                self.torn.add(self.queue[0].epoch)
+            self._forget(1)
 
     def use(self, entry: Fetched) -> None:
         """Note that a batch, or a part of one, is trained on."""
@@ -87,9 +100,10 @@ class Fetches:
     def match(self, given: list[Tensor], examples: int | None, trained: bool = True) -> Fetched | None:
         """Return the fetched batch, or the part of one, that forward was ``given`` tensors of; None if none fits.
 
-        By identity, then by shared memory, then by equal content, be it used already or not; a batch that
-        preprocessing has changed (moved, normalised, augmented) is the next one of its size, unless another that is
-        not yet used is clearly nearer, or one that is used is the same in other units.
+        By identity, also where the loop alone keeps it, then by shared memory, then by equal content, be it used
+        already or not; a batch that preprocessing has changed (moved, normalised, augmented) is the next one of its
+        size, unless another that is not yet used is clearly nearer, or one that is used is the same in other units.
+        Where batches of that pass had to be forgotten, only what is the same in other units is taken for it.
 
         ``trained``: with gradients, which an evaluation has not.
         """
@@ -98,9 +112,13 @@ class Fetches:
                 for x in given:
                     if x is tensor:
                         return entry
+        entry, self.torn_pass = self._again(given, trained), -1
+        if entry is not None:
+            return entry
         newest = not trained or self.ahead is False
         if not given:  # text, say: nothing to compare
-            return _due(self.queue, newest) if self.queue else None
+            due = _due(self.queue, newest) if self.queue else None
+            return None if due is None or self._is_torn(due) else due
         fresh_first = sorted(self.queue, key=lambda entry: (entry.used, entry.evaluated))
         for find, entries in ((_shared, self.queue[::-1]), (_equal, fresh_first)):
             for entry in entries:
@@ -111,6 +129,8 @@ class Fetches:
         if not sized:
             return None
         due = _due(sized, newest)  # a loop that fetches one by one does not go back
+        if self._is_torn(due):
+            return next((e for e in sized if given[0].numel() > 2 and _off(given[0], e.tensors) <= SAME), None)
         return _nearest(given[0], due, [e for e in sized if e is not due and (self.ahead or due.used or not e.used)])
 
     def close_window(self) -> None:
@@ -119,7 +139,51 @@ class Fetches:
         for i, entry in enumerate(self.queue):
             if entry.used:
                 last = i
-        del self.queue[: last + 1]
+        self._forget(last + 1)
+        if not self.queue:
+            self.torn.clear()
+
+    def _forget(self, number: int) -> None:
+        gone = [self._let_go(entry) for entry in self.queue[:number]]
+        del self.queue[:number]
+        self.earlier.keep(gone)
+
+    def _let_go(self, entry: Fetched) -> tuple:
+        if entry.used and not entry.repeated:
+            self.done[entry.epoch] = self.done.get(entry.epoch, 0) + 1
+        return *weakly(entry.batch, entry.tensors), entry.epoch, entry.size, entry.used
+
+    def _is_torn(self, due: Fetched) -> bool:
+        self.torn_pass = due.epoch if due.epoch in self.torn else -1
+        return self.torn_pass >= 0
+
+    def _again(self, given: list[Tensor], trained: bool) -> Fetched | None:
+        """Return a batch that is kept by the loop alone, in a list, say; used once more, it may begin a new pass."""
+        known = self.earlier.find(given)
+        batch = None if known is None else known.again()
+        if batch is None:
+            return None
+        entry = Fetched(batch, known.epoch, tensors_in(batch), known.size, known.used)
+        if trained:
+            if known.used:
+                entry.epoch = self._pass_after(known.epoch)
+                entry.repeated = entry.epoch == known.epoch
+                self.sizes[entry.epoch][0] += not entry.repeated
+            if len(self.queue) >= 2 * self.most:  # in a window without end
+                self._forget(1)
+            self.queue.insert(0, entry)
+        return entry
+
+    def _pass_after(self, number: int) -> int:
+        """Return the pass in which a batch used in a pass is used again: the same, until all of a list have been."""
+        if number not in self.next_pass:
+            fetched, length = self.sizes[number]
+            listed = self.whole.get(number, fetched if fetched == length or (length < 0 and self.ahead) else inf)
+            used = self.done.get(number, 0) + sum(e.used and e.epoch == number and not e.repeated for e in self.queue)
+            if used >= listed:
+                self.next_pass[number] = self.start(-1, self.batch_sizes[number])
+                self.whole[self.passes] = listed
+        return self.next_pass.get(number, number)
 
     def restarted(self, given: list[Tensor]) -> bool:
         """Say whether forward was given a tensor object that this pass has met: a list gone through again."""

@@ -11,7 +11,7 @@ from torch.optim import Optimizer
 
 from accumkit.objective import Objective
 from accumkit.trace.aside import rounding
-from accumkit.trace.capture import SHOW_BATCHES, Capture
+from accumkit.trace.capture import Capture
 from accumkit.trace.coupled import Gauge
 from accumkit.trace.gradients import Gradients
 from accumkit.trace.listeners import muted
@@ -66,7 +66,7 @@ class Meter:
             factor = prod(window.clipped) if window.clipped else None
             records = tuple([held.record(None, None) for held in window.held])
             return {"micro_batches": records, "clip_factor": factor, "clip_scale": clip_scale(window, factor)}
-        found = self.measure(window, optimizer, at_step, skipped)
+        found = self.measure(window, optimizer, at_step, skipped, capture)
         window.find_repeats()
         errors = (None, None) if skipped else rounding(window, self.gradients)
         capture.copying |= found.why is not None and "memory" in found.why
@@ -80,7 +80,9 @@ class Meter:
             **found.numbers(),
         }
 
-    def measure(self, window: Open, optimizer: Optimizer, at_step: Tensor | None, skipped: bool) -> Measured:
+    def measure(
+        self, window: Open, optimizer: Optimizer, at_step: Tensor | None, skipped: bool, capture: Capture
+    ) -> Measured:
         """Measure a window; never raises: what cannot be had is said in ``why``."""
         count = sum(held.count for held in window.held if not held.leaked)
         why = "the scaler skipped this step: a gradient was not finite" if skipped else None
@@ -103,8 +105,8 @@ class Meter:
                 self.draws = self.draws or (before is not None and other_draws(before, other_states()))
         except Exception as error:  # the reader's model or objective, on a copy
             why = f"running the window again with the objective raised {type(error).__name__}: {error}"
-            hint = f"; {SHOW_BATCHES}" if any(piece.number < 0 for piece in pieces) else ""
-            return unmeasured(window, count, why + hint)
+            unknown = capture.fetches.torn or any(piece.number < 0 for piece in pieces)
+            return unmeasured(window, count, f"{why}; {capture.stand_in()}" if unknown else why)
         self.number += 1
         if any(piece.drew for piece in pieces):
             self.masks[window.held[0].index] = masks_of(window)
