@@ -220,7 +220,7 @@ SAID_OF_THE_REST = {
         "    for images, labels in loader:\n"
         "        total = total + F.cross_entropy(model(images), labels) * len(labels)\n        count += len(labels)\n"
         "    optimizer.zero_grad()\n    (total / count).backward()\n    optimizer.step()\n",
-        ["(graph-kept)", "22 forward calls and 2 backward calls, one for a whole pass"],
+        ["(one-update-a-pass)", "each pass of 11 micro-batches had one update, at its end", "(graph-kept)"],
     ),
     "return": (
         but(RIGHT_LOOP, STEP, f"{STEP}        return\n"),

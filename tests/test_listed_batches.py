@@ -98,10 +98,6 @@ def test_every_pass_over_one_list_is_measured(batches, stream):
     assert ak.audit(trace).status == "equivalent"
 
 
-def test_without_an_objective_the_passes_are_told_apart_too():
-    assert watched(14, passes=3, objective=None).epoch_sizes == [14] * 3
-
-
 @pytest.mark.parametrize("batches", [5, 14, KEPT + 6])
 def test_a_tail_that_leaks_into_the_next_pass_over_a_list_is_found(batches):
     verdict = ak.audit(watched(batches, passes=3, restart=False))

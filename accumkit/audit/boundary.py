@@ -5,16 +5,29 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from itertools import accumulate
 
-from accumkit.audit.offered import left_out, untrained
+from accumkit.audit.offered import joined, left_out, perhaps_joined, untrained
 from accumkit.audit.passed_over import Missed, missed_steps
 from accumkit.trace.record import MicroBatch, Trace, Update
 
 EVERY = "a step after every"  # begins to say how a wrong count goes on from the first window
 
+# why it is unclear how windows end
+SEVERAL_LINES = (
+    "a window has backward calls at several lines: they may serve several purposes (two networks, two losses)"
+)
+JOINED = (
+    "each backward was for several forward calls: whether these are a window's micro-batches, their losses put "
+    "together, or several calls for one micro-batch, the watch does not see. It can tell where every pass goes over a "
+    "DataLoader itself"
+)
+
 
 @dataclass(frozen=True)
 class Pass:
-    """The micro-batches of one pass over the data, in the order of their backward."""
+    """The micro-batches of one pass over the data, in the order of their backward.
+
+    One backward on the losses of several batches counts as that many micro-batches.
+    """
 
     epoch: int
     micro_batches: tuple[MicroBatch, ...]
@@ -24,11 +37,12 @@ class Pass:
     untrained: int = 0  # all those fetched that never had one, as far as that is known
     fetched: int = 0  # batches that its loader gave; 0 where none was seen
     length: int = -1  # batches that its loader holds; -1 where it does not say
+    batches: tuple[int, ...] = ()  # by micro-batch: how many batches its backward was for
 
     @property
     def ran(self) -> int:
         """Micro-batches that had a backward."""
-        return len(self.micro_batches)
+        return sum(self.batches)
 
     @property
     def exhausted(self) -> bool:
@@ -48,7 +62,8 @@ class Pass:
     @property
     def left_over(self) -> tuple[MicroBatch, ...]:
         """The micro-batches after the last step of the pass."""
-        return self.micro_batches[self.ends[-1] if self.ends else 0 :]
+        last = self.ends[-1] if self.ends else 0
+        return tuple(m for m, end in zip(self.micro_batches, accumulate(self.batches), strict=True) if end > last)
 
 
 @dataclass(frozen=True)
@@ -73,6 +88,7 @@ class Boundary:
     last_of_pass: frozenset[int] = field(default_factory=frozenset)  # indices of updates that end with their pass
     left_out: dict[int, int] = field(default_factory=dict)  # by update: batches of its window that had no backward
     missed: tuple[Missed, ...] = ()  # steps that were left out together with a batch
+    joined: dict[int, int] = field(default_factory=dict)  # by micro-batch: its batches, where there are several
 
     @property
     def crosses(self) -> bool:
@@ -82,13 +98,18 @@ class Boundary:
     @property
     def sizes(self) -> list[int]:
         """Micro-batches in each window."""
-        return [update.accumulated for update in self.windows]
+        return [sum(self.batches(update)) for update in self.windows]
+
+    def batches(self, update: Update) -> list[int]:
+        """Return how many batches each backward of a window was for."""
+        return [self.joined.get(m.index, 1) for m in update.micro_batches]
 
     def begins_window(self, update: Update) -> bool:
         """Whether an update begins where a window of N should, counted from the beginning of its pass."""
         first = update.micro_batches[0]
         home = next(p for p in self.passes if p.epoch == first.epoch)
-        return [m.index for m in home.micro_batches].index(first.index) % self.steps == 0
+        before = [n for m, n in zip(home.micro_batches, home.batches, strict=True) if m.index < first.index]
+        return sum(before) % self.steps == 0
 
     @property
     def pass_long(self) -> bool:
@@ -97,7 +118,7 @@ class Boundary:
 
     def offered(self, update: Update) -> int:
         """Micro-batches of a window, with those that were fetched for it and left out."""
-        return update.accumulated + self.left_out.get(update.index, 0)
+        return sum(self.batches(update)) + self.left_out.get(update.index, 0)
 
     def is_tail(self, update: Update) -> bool:
         """Whether an update is the short last window of a pass, and would be one with the boundary as declared."""
@@ -111,17 +132,21 @@ def read_boundary(trace: Trace) -> Boundary:
     """Return how the windows of a trace end."""
     steps, order = trace.accumulation_steps, trace.micro_batches
     windows = tuple(update for update in trace.updates if update.micro_batches)
-    rank = {m.index: i + 1 for i, m in enumerate(order)}
+    several = joined(trace)
+    batches = {m.index: several.get(m.index, 1) for m in order}
+    rank = _places(order, batches)
     by_epoch: dict[int, list[MicroBatch]] = {}
     for micro_batch in order:
         by_epoch.setdefault(micro_batch.epoch, []).append(micro_batch)
-    place = {m.index: i + 1 for members in by_epoch.values() for i, m in enumerate(members)}
+    place: dict[int, int] = {}
+    for members in by_epoch.values():
+        place |= _places(members, batches)
     ends: dict[int, list[int]] = {epoch: [] for epoch in by_epoch}
     last_of_pass = set()
     for update in windows:
         last = update.micro_batches[-1]
         ends[last.epoch].append(place[last.index])
-        if place[last.index] == len(by_epoch[last.epoch]):
+        if last.index == by_epoch[last.epoch][-1].index:
             last_of_pass.add(update.index)
     missing, fetched = left_out(trace), untrained(trace)
     passes = tuple(
@@ -129,34 +154,44 @@ def read_boundary(trace: Trace) -> Boundary:
             epoch,
             tuple(members),
             tuple(ends[epoch]),
-            max(_size(trace, epoch), len(members)),
+            max(_size(trace, epoch), sum(batches[m.index] for m in members)),
             sum(missing.get(u.index, 0) for u in windows if u.micro_batches[-1].epoch == epoch),
             _at(fetched, epoch, 0),
             max(0, _at(trace.fetched_sizes, epoch, 0)),
             _at(trace.loader_sizes, epoch, -1),
+            tuple(batches[m.index] for m in members),
         )
         for epoch, members in sorted(by_epoch.items())
     )
     overall = tuple(rank[u.micro_batches[-1].index] for u in windows)
     by_pass = [(p.inner, p.ran) for p in passes]
-    kind, how = _kind(by_pass, overall, len(order), steps, windows)
+    total, sizes = sum(batches.values()), [sum(batches[m.index] for m in u.micro_batches) for u in windows]
+    kind, how = _kind(by_pass, overall, total, steps, windows, sizes)
     if missing and kind not in ("declared", "straddling"):  # a loop may count what it fetches, and leave some out
-        kind, how = _kind_of_offered(passes, overall, len(order), steps, windows, missing) or (kind, how)
+        kind, how = _kind_of_offered(passes, overall, total, steps, windows, missing, sizes) or (kind, how)
     if kind == "wrong count" and _many_lines(windows):
-        kind, how = "unclear", "a window has backward calls at several lines"
+        kind, how = "unclear", SEVERAL_LINES
+    if kind == "every micro-batch" and perhaps_joined(trace):
+        kind, how = "unclear", JOINED
     missed = _missed(trace, kind)
     if any(not m.last for m in missed) and kind == "wrong count":
         kind, how = "unclear", ""
     crossing = [u for u in windows if _crosses(u)]
-    if kind == "declared" and any(u.accumulated < steps for u in crossing):
+    if kind == "declared" and any(sum(batches[m.index] for m in u.micro_batches) < steps for u in crossing):
         kind = "unclear"
-    return Boundary(kind, windows, passes, steps, how, frozenset(last_of_pass), missing, missed)
+    return Boundary(kind, windows, passes, steps, how, frozenset(last_of_pass), missing, missed, several)
 
 
 def _missed(trace: Trace, kind: str) -> tuple[Missed, ...]:
     """Return the steps left out together with a batch; only lost ones where windows have their N micro-batches."""
     found = missed_steps(trace) if kind != "straddling" else ()
     return found if kind != "declared" else tuple(m for m in found if m.last)
+
+
+def _places(order: list[MicroBatch], batches: dict[int, int]) -> dict[int, int]:
+    """Return how many batches had a backward when each of some micro-batches had had its own."""
+    ends = accumulate(batches[m.index] for m in order)
+    return {m.index: end for m, end in zip(order, ends, strict=True)}
 
 
 def _size(trace: Trace, epoch: int) -> int:
@@ -171,7 +206,7 @@ def _at(sizes: list[int], epoch: int, otherwise: int) -> int:
 Ends = list[tuple[tuple[int, ...], int]]  # of passes: the inner ends of windows, and the micro-batches
 
 
-def _kind_of_offered(passes, overall, total, steps, windows, missing) -> tuple[str, str] | None:
+def _kind_of_offered(passes, overall, total, steps, windows, missing, sizes) -> tuple[str, str] | None:
     """Return how windows end among all batches that were fetched, those left out included; None for in no such way."""
     by_pass: Ends = []
     for p in passes:
@@ -181,11 +216,13 @@ def _kind_of_offered(passes, overall, total, steps, windows, missing) -> tuple[s
         by_pass.append((tuple(end for end in ends if end < p.ran + p.left_out), p.ran + p.left_out))
     before = accumulate(missing.get(u.index, 0) for u in windows)
     overall = tuple(end + out for end, out in zip(overall, before, strict=True))
-    kind, how = _kind(by_pass, overall, total + sum(missing.values()), steps, windows)
+    kind, how = _kind(by_pass, overall, total + sum(missing.values()), steps, windows, sizes)
     return None if kind == "unclear" else (kind, how)
 
 
-def _kind(by_pass: Ends, overall: tuple[int, ...], total: int, steps: int, windows: tuple[Update, ...]):
+def _kind(
+    by_pass: Ends, overall: tuple[int, ...], total: int, steps: int, windows: tuple[Update, ...], sizes: list[int]
+):
     run = [(tuple(end for end in overall if end < total), total)]  # the same, for a counter that is never reset
     if any(map(_crosses, windows)) and _fits(run, lambda n: range(steps, n, steps)):
         return "straddling", ""
@@ -193,10 +230,10 @@ def _kind(by_pass: Ends, overall: tuple[int, ...], total: int, steps: int, windo
         return "declared", ""
     if steps == 1:
         return "unclear", ""
-    if windows and all(u.accumulated == 1 for u in windows):
+    if windows and set(sizes) == {1}:
         return "every micro-batch", ""
     # windows of N across the ends of passes: the counter is not reset there, and places within a pass say nothing
-    unbroken = {u.accumulated for u in windows if _crosses(u)} == {steps}
+    unbroken = {size for u, size in zip(windows, sizes, strict=True) if _crosses(u)} == {steps}
     for ends in (run,) if unbroken else (by_pass, run):
         longest = max((len(inner) for inner, _ in ends), default=0)
         for count in (steps - 1, steps + 1):

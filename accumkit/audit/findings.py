@@ -180,8 +180,8 @@ def span(values: Iterable[float]) -> str:
 
 def worst_of(items: Sequence[T], size: Callable[[T], float]) -> T:
     """Return the first item whose size is the largest to three digits: which of those is larger, rounding decides."""
-    least = max(map(size, items)) * (1 - 1e-3)
-    return next(item for item in items if size(item) >= least)
+    largest = max(map(size, items))
+    return next((item for item in items if size(item) >= min(largest, largest * (1 - 1e-3))), items[0])
 
 
 def named(indices: Iterable[int], noun: str = "update") -> str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from math import isnan
 
 from accumkit.audit.findings import Finding, named, several
-from accumkit.audit.offered import batches_of
 from accumkit.audit.reading import LEFT_OUT, Case
 from accumkit.audit.wording import backward, indices, weigh, where
 from accumkit.trace.record import MicroBatch, Update
@@ -18,8 +17,7 @@ def skipped_micro_batch(case: Case) -> Finding | None:
     wrong = [w for w in case.following(LEFT_OUT, "sum/W/N") if w.counts_left_out() or w.counts_left_out(w.steps)]
     if not wrong:
         return None
-    batches = batches_of(case.trace)  # several in one backward are not left out
-    gone = sum(max(1, w.left_out - sum(batches.get(m.index, 1) - 1 for m in w.members)) for w in wrong)
+    gone = sum(w.left_out for w in wrong)
     was, counts = ("was", "counts") if gone == 1 else ("were", "count")
     return Finding(
         "skipped-micro-batch",

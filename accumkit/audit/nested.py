@@ -65,7 +65,7 @@ def _waits_twice(case: Case) -> bool:
 
 def divided_by_both(w: Window, more: float = 1.0) -> bool:
     """Whether losses were divided by N, then by what the outer loop handed to the tool; ``more``: by that once more."""
-    if w.fair or not all(w.counts) or not all(m.share for m in w.members):
+    if w.fair or w.size > len(w.members) or not all(w.counts) or not all(m.share for m in w.members):
         return False
     calls = list(range(w.steps - 1, w.size, w.steps))
     calls += [w.size - 1] if w.size % w.steps else []

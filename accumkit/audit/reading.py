@@ -18,20 +18,20 @@ LOW_PRECISION = 2e-2
 # explains all windows is taken, so right ones come first.
 DIVISORS = {
     "sum/W": lambda w: [n / w.count for n in w.counts],
-    "mean/k": lambda w: [1 / w.size] * w.size,
-    "mean/N": lambda w: [1 / w.steps] * w.size,
+    "mean/k": lambda w: [b / w.size for b in w.batches],
+    "mean/N": lambda w: [b / w.steps for b in w.batches],
     "sum/F": lambda w: [n / w.full for n in w.counts] if w.full else None,
     "sum": lambda w: list(w.counts) if set(w.counts) <= {0, 1} else None,  # of one unit each: mean and sum are one
-    "mean": lambda w: [1.0] * w.size,
+    "mean": lambda w: list(map(float, w.batches)),
     "sum/W/N": lambda w: [n / w.count / w.steps for n in w.counts],
     "sum/W/k": lambda w: [n / w.count / w.size for n in w.counts],
     "sum/W/W": lambda w: [n / w.count**2 for n in w.counts],
-    "mean/N/N": lambda w: [1 / w.steps**2] * w.size,
-    "mean/k/N": lambda w: [1 / w.size / w.steps] * w.size,
-    "mean/k/k": lambda w: [1 / w.size**2] * w.size,
-    "mean/W": lambda w: [1 / w.count] * w.size,
-    "mean/W/N": lambda w: [1 / w.count / w.steps] * w.size,
-    "mean/W/k": lambda w: [1 / w.count / w.size] * w.size,
+    "mean/N/N": lambda w: [b / w.steps**2 for b in w.batches],
+    "mean/k/N": lambda w: [b / w.size / w.steps for b in w.batches],
+    "mean/k/k": lambda w: [b / w.size**2 for b in w.batches],
+    "mean/W": lambda w: [b / w.count for b in w.batches],
+    "mean/W/N": lambda w: [b / w.count / w.steps for b in w.batches],
+    "mean/W/k": lambda w: [b / w.count / w.size for b in w.batches],
     # text, say, has no examples that could be counted
     "examples": lambda w: [e / sum(w.examples) for e in w.examples] if any(w.examples) else None,
     "sum/examples": lambda w: [n / sum(w.examples) for n in w.counts] if any(w.examples) else None,
@@ -52,11 +52,12 @@ class Window:
     tolerance: float
     left_out: int = 0  # batches that were fetched for it and had no backward
     largest: float = 0.0  # the largest count of all micro-batches of the run
+    batches: tuple[int, ...] = ()  # by member: how many batches its backward was for
 
     @property
     def size(self) -> int:
-        """Micro-batches, k."""
-        return len(self.members)
+        """Micro-batches, k; one backward on the losses of several batches is that many."""
+        return sum(self.batches)
 
     @property
     def counts(self) -> list[float]:
@@ -109,7 +110,7 @@ class Window:
     @property
     def equal(self) -> bool:
         """Whether all its micro-batches count the same."""
-        return near(self.counts, [max(self.counts)] * self.size, self.tolerance)
+        return near(self.counts, [max(self.counts)] * len(self.members), self.tolerance)
 
     def follows(self, name: str) -> bool:
         """Whether its shares are those of one way to divide."""
@@ -125,7 +126,9 @@ class Window:
             return False
         offered = self.size + self.left_out
         shares = [share * divided for share in self.shares]
-        if near(shares, [1 / offered] * len(shares), self.tolerance):
+        members = zip(self.batches, self.members, strict=True)
+        each = [n / offered for n, m in members if m.count and m.fate != "erased"]
+        if near(shares, each, self.tolerance):
             return True
         if not self.even or not all(shares):
             return False
@@ -183,7 +186,7 @@ def read(trace: Trace) -> Case:
     boundary = read_boundary(trace)
     case = Case(trace, boundary, tolerance_of(trace), (), {})
     judged = [update for update in boundary.windows if _judged(case, update)]
-    full = {round(sum(m.count for m in u.micro_batches), 9) for u in judged if u.accumulated == case.steps}
+    full = {round(sum(m.count for m in u.micro_batches), 9) for u in judged if sum(boundary.batches(u)) == case.steps}
     windows = tuple(
         Window(
             update=update,
@@ -193,7 +196,8 @@ def read(trace: Trace) -> Case:
             full=full.copy().pop() if len(full) == 1 else None,
             tolerance=case.tolerance,
             left_out=boundary.left_out.get(update.index, 0),
-            largest=max(m.count for u in judged for m in u.micro_batches),
+            largest=max(m.count / n for u in judged for m, n in zip(u.micro_batches, boundary.batches(u), strict=True)),
+            batches=tuple(boundary.batches(update)),
         )
         for update in judged
     )

@@ -6,7 +6,7 @@ from bisect import bisect_left
 from itertools import pairwise
 
 from accumkit.audit.boundary import Pass
-from accumkit.audit.offered import backwards_at, fetched_at
+from accumkit.audit.offered import all_ahead, backwards_at, fetched_at
 from accumkit.audit.reading import Case
 
 
@@ -41,11 +41,14 @@ def never_ran(case: Case) -> list[tuple[int, int]]:
 def passed_over_at_the_end(case: Case) -> bool:
     """Whether what never ran was fetched batch by batch, with nothing waiting: perhaps left out for what it holds.
 
-    A loop that fetches a whole window before it trains on it, and drops a short one, is none of these.
+    A loop that fetches a whole window before it trains on it, and drops a short one, is none of these. One that makes
+    a list of its loader, and calls one backward for several of its batches, may have left some out of the list.
     """
     unrun, fetches, backwards = dict(never_ran(case)), fetched_at(case.trace), backwards_at(case.trace)
     if not unrun or fetches is None:
         return False
+    if case.boundary.joined and all_ahead(case.trace):
+        return True
     for p in case.boundary.passes:
         places = fetches[p.epoch]
         if any(m.index not in backwards for m in p.micro_batches):

@@ -22,7 +22,7 @@ def unknowns(case: Case, differs: bool) -> Iterator[str]:
         sizes = boundary.sizes
         shown = listed([str(s) for s in sizes[:8]]) if len(sizes) <= 8 else ", ".join(map(str, sizes[:8])) + ", ..."
         if boundary.how:
-            meant = f", and {boundary.how}: they may serve several purposes (two networks, two losses)"
+            meant = f", and {boundary.how}"
         elif _grows(sizes, case.steps):
             meant = "; they grow, as in a warm-up: if that is meant, nothing is wrong with them"
         elif common := _one_number(sizes):

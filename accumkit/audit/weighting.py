@@ -32,7 +32,7 @@ def _unequal(case: Case, slug: str) -> Finding | None:
         return None
     ways = MEANS if slug == "mean-of-means" else (*MEANS, "examples")
     found = case.following(*ways, LEFT_OUT)
-    wrong = [w for w in found if not w.even or not (w.equal or w.fair or len(w.left) == w.size)]
+    wrong = [w for w in found if not w.even or not (w.equal or w.fair or len(w.left) == len(w.members))]
     if not wrong:
         return None
     worst = worst_of(wrong, lambda w: max(w.weights) / min(w.weights) if min(w.weights) else inf)
@@ -102,7 +102,7 @@ def _positions(w: Window) -> bool:
 def _padded(w: Window) -> list[float] | None:
     """Return the tokens that each micro-batch's loss was divided by, if that is a whole number of positions a line."""
     members = [m for m in w.members if m.count]
-    if not all(m.share and isfinite(m.share) and m.examples for m in members):
+    if w.size > len(w.members) or not all(m.share and isfinite(m.share) and m.examples for m in members):
         return None
     for size in (w.size, w.steps):
         divisors = [m.count / (size * m.share) for m in members]

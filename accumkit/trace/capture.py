@@ -26,7 +26,7 @@ class Capture:
         self.model, self.objective, self.trace = model, objective, trace
         self.device = next(p for p in model.parameters() if p.requires_grad).device
         self.buffers = list(model.buffers())
-        self.fetches = Fetches(2 * trace.accumulation_steps + 64)
+        self.fetches = Fetches(2 * trace.accumulation_steps + 64, objective is not None)
         self.epochs: dict[int, int] = {}  # from a loader's pass to the trace's epoch
         self.epoch = -1
         self.first_looks = 8  # forwards after which Python's and numpy's generators are looked at

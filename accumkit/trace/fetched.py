@@ -56,9 +56,9 @@ def _rows(part: Any, rows: int, begin: int, end: int) -> Any:
 class Fetches:
     """The batches fetched and not yet used up, oldest first."""
 
-    def __init__(self, most: int) -> None:
-        """``most``: batches remembered, for loops that fetch and never train on them."""
-        self.most = most
+    def __init__(self, most: int, remembers: bool = True) -> None:
+        """``most``: batches kept where none is trained on; ``remembers``: finds those the loop keeps longer."""
+        self.most, self.remembers = most, remembers
         self.queue: list[Fetched] = []
         self.torn: set[int] = set()  # passes of which batches had to be forgotten unused: order says nothing there
         self.torn_pass = -1  # that of the last forward, where it fits no batch that is kept
@@ -146,7 +146,8 @@ class Fetches:
     def _forget(self, number: int) -> None:
         gone = [self._let_go(entry) for entry in self.queue[:number]]
         del self.queue[:number]
-        self.earlier.keep(gone)
+        if self.remembers:
+            self.earlier.keep(gone)
 
     def _let_go(self, entry: Fetched) -> tuple:
         if entry.used and not entry.repeated:

@@ -62,7 +62,7 @@ class Held:
         fate = "lost" if lost else "erased" if gone else "leaked" if self.leaked else "kept"
         return new(MicroBatch, (
             self.index, self.epoch, self.examples, count, share, fair_share,
-            fate, self.location, self.repeats, self.scale, self.touched, self.touched_norm,
+            fate, self.location, self.repeats, self.scale, self.touched, self.touched_norm, len(self.pieces),
         ))  # fmt: skip
 
 

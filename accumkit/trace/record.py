@@ -52,6 +52,7 @@ class MicroBatch(NamedTuple):
     scale: float | None = None  # what a GradScaler multiplied its loss by; None without one
     touched: float | None = None  # what .grad was multiplied by by hand after it, inside the window; None: nothing
     touched_norm: float | None = None  # the norm of .grad after that
+    calls: int = 1  # forward calls that its backward reached
 
     @property
     def weight(self) -> float | None:

@@ -198,7 +198,10 @@ class Shorthand:
         for place, kind in enumerate(("batch", "forward", "backward")):
             told[place::3] = map(new, repeat(Event), zip(repeat(kind), indices, lines[place], NONE))
         events += told
-        kept = zip(indices, repeat(epoch), examples, NONE, NONE, NONE, repeat("kept"), lines[2], NONE, NONE, NONE, NONE)
+        kept = zip(
+            indices, repeat(epoch), examples, NONE, NONE, NONE, repeat("kept"), lines[2], NONE, NONE, NONE, NONE,
+            repeat(1),
+        )  # fmt: skip
         recorder.updates.append(self._usual_update(epoch, tuple(map(new, repeat(MicroBatch), kept)), location))
         recorder.begun = indices.stop
         fetches = recorder.capture.fetches
