@@ -48,7 +48,6 @@ exercises: $(VENV)/.with-test
 
 # The environment. .with-EXTRA says that the extra is installed, from these very files and for this very folder:
 # a folder that was moved or copied has its packages linked to the old place, so they are installed again.
-# Python compiles what it imports; to compile all that is installed would take nearly half of the installation.
 ifneq ($(wildcard $(VENV)/.place),)
 ifneq ($(shell cat $(VENV)/.place),$(CURDIR))
 $(shell rm -f $(VENV)/.with-*)
@@ -60,7 +59,7 @@ $(VENV)/.with-test: EXTRAS = test,frameworks
 
 $(VENV)/.with-%: pyproject.toml constraints.txt | $(PY)
 	@echo "Installing accumkit[$(EXTRAS)] into $(VENV); the first time this takes some minutes ..."
-	@$(PY) -m pip install --quiet --disable-pip-version-check --no-compile -c constraints.txt -e '.[$(EXTRAS)]'
+	@$(PY) -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[$(EXTRAS)]'
 	@printf '%s\n' '$(subst ','\'',$(CURDIR))' > $(VENV)/.place
 	@touch $@
 
