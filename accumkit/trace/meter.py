@@ -106,7 +106,7 @@ class Meter:
         except Exception as error:  # the reader's model or objective, on a copy
             why = f"running the window again with the objective raised {type(error).__name__}: {error}"
             unknown = capture.fetches.torn or any(piece.number < 0 for piece in pieces)
-            return unmeasured(window, count, f"{why}; {capture.stand_in()}" if unknown else why)
+            return unmeasured(window, count, f"{capture.stand_in()}; {why}" if unknown else why)
         self.number += 1
         if any(piece.drew for piece in pieces):
             self.masks[window.held[0].index] = masks_of(window)
