@@ -176,8 +176,7 @@ def read_boundary(trace: Trace) -> Boundary:
     missed = _missed(trace, kind)
     if any(not m.last for m in missed) and kind == "wrong count":
         kind, how = "unclear", ""
-    crossing = [u for u in windows if _crosses(u)]
-    if kind == "declared" and any(sum(batches[m.index] for m in u.micro_batches) < steps for u in crossing):
+    if kind == "declared" and any(size < steps for u, size in zip(windows, sizes, strict=True) if _crosses(u)):
         kind = "unclear"
     return Boundary(kind, windows, passes, steps, how, frozenset(last_of_pass), missing, missed, several)
 
